@@ -1,19 +1,19 @@
 """Changes of small checkpoints, computed on Arrow data in the driver, without a Spark job.
 
 A job costs several tenths of a second of CPU, whatever it does; converting a hundred thousand typed records takes a few
-milliseconds. `arrow_upserts` supports the plain cases: typed columns that the table takes as they are, and conditions
-that compare columns with constants, as Spark itself has parsed and typed them. The result is what `upsert` and
-`write.changes` make of the same records.
+milliseconds. The plain cases are supported: typed columns that the table takes as they are, and records in JSON, which
+the same Python code reads as in tasks; conditions that compare columns with constants, as Spark itself has parsed and
+typed them. The result is what the envelope's frame and `write.changes` make of the same records.
 
 Only records without any problem are converted. For everything else `changes` returns None, and Spark converts the
 checkpoint: there is one place that finds, words and delivers bad rows.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +21,16 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from calve.envelope.fields import Retyped
+from calve.envelope.debezium import DebeziumPlan, debezium_code
+from calve.envelope.fields import Retyped, text_fields
 from calve.envelope.upsert import UpsertPlan
-from calve.model.change import DELETE, OP, ORDER, ORDER_PREFIX, UPSERT
+from calve.envelope.upsert_records import BAD_KEY, BAD_REST, GONE, upsert_code
+from calve.envelope.upsert_records import ORDER as STEP_ORDER
+from calve.model.change import BAD, DELETE, OP, ORDER, ORDER_PREFIX, UPSERT, order_columns
 from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
 from calve.reader.conditions import exact_condition, unread_frame
 from calve.records import frames
-from calve.spark.version import arrow_schema_of
+from calve.records.frames import RowCode
 
 _PLAIN = frozenset(
     {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double"}
@@ -47,56 +50,77 @@ _COMPARED = {
 }
 
 
-@dataclass(frozen=True)
-class ArrowUpserts:
-    """An upsert envelope for records in memory."""
+class ArrowConversion(Protocol):
+    """An envelope for records in memory."""
 
-    plan: UpsertPlan
-    records: T.StructType
-    """The columns of records that it needs."""
-    condition: Condition | None
-    """Which records delete; None: none of them."""
-    stores_order: bool
+    @property
+    def records(self) -> T.StructType:
+        """The columns of records that it needs."""
+        ...
 
     @property
     def table(self) -> T.StructType:
         """The columns of its changes that are stored in the table."""
-        return T.StructType([*self.plan.table.fields, *([self._stored_order] if self.stores_order else [])])
+        ...
+
+    @property
+    def beside(self) -> T.StructType:
+        """The other columns of its changes."""
+        ...
 
     def changes(self, records: pa.Table) -> pa.Table | None:
         """The changes of records in the order of arrival; None if one of them has a problem."""
+        ...
+
+
+@dataclass(frozen=True)
+class StoredOrder:
+    """The order of a change as a column of the table: one field as it is, several as a struct."""
+
+    kinds: tuple[T.DataType, ...]
+
+    @property
+    def field(self) -> T.StructField:
+        """The column."""
+        struct = T.StructType([T.StructField(f"_{i}", kind) for i, kind in enumerate(self.kinds)])
+        return T.StructField(ORDER, self.kinds[0] if len(self.kinds) == 1 else struct)
+
+    def values(self, order: Sequence[pa.ChunkedArray]) -> pa.Array | pa.ChunkedArray:
+        """Its values."""
+        if len(order) == 1:
+            return order[0]
+        arrays = [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in order]
+        return pa.StructArray.from_arrays(arrays, names=[f"_{i}" for i in range(len(arrays))])
+
+
+@dataclass(frozen=True)
+class ArrowUpserts:
+    """Upserts whose records are columns."""
+
+    plan: UpsertPlan
+    records: T.StructType
+    condition: Condition | None
+    """Which records delete; None: none of them."""
+    stored_order: StoredOrder | None
+
+    @property
+    def table(self) -> T.StructType:
+        return _stored(self.plan.table, self.stored_order)
+
+    @property
+    def beside(self) -> T.StructType:
+        order = [*(self.records[name].dataType for name in self.plan.envelope.order_by), T.LongType()]
+        return _beside(order)
+
+    def changes(self, records: pa.Table) -> pa.Table | None:
         deleted = None if self.condition is None else _meets(records, self.condition, self.records)
         if deleted is not None and not pc.any(deleted).as_py():
             deleted = None
         if not self._fine(records, deleted):
             return None
-        key = set(self.plan.key)
-        columns = {
-            name: records[name]
-            if deleted is None or name in key
-            else pc.if_else(deleted, pa.scalar(None, records[name].type), records[name])
-            for name in self.plan.table.names
-        }
         order = [records[name] for name in self.plan.envelope.order_by]
-        if self.stores_order:
-            columns[ORDER] = order[0] if len(order) == 1 else _struct(order)
-        columns[OP] = _operations(records.num_rows, deleted)
-        columns |= {f"{ORDER_PREFIX}{i}": values for i, values in enumerate(order)}
-        columns[f"{ORDER_PREFIX}{len(order)}"] = pa.array(np.arange(records.num_rows))
-        return pa.table(columns)
-
-    @property
-    def beside(self) -> T.StructType:
-        """The other columns of its changes."""
-        order = [*(self.records[name].dataType for name in self.plan.envelope.order_by), T.LongType()]
-        fields = [T.StructField(f"{ORDER_PREFIX}{i}", kind) for i, kind in enumerate(order)]
-        return T.StructType([T.StructField(OP, T.ByteType(), nullable=False), *fields])
-
-    @property
-    def _stored_order(self) -> T.StructField:
-        kinds = [self.records[name].dataType for name in self.plan.envelope.order_by]
-        struct = T.StructType([T.StructField(f"_{i}", kind) for i, kind in enumerate(kinds)])
-        return T.StructField(ORDER, kinds[0] if len(kinds) == 1 else struct)
+        arrival = pa.array(np.arange(records.num_rows))
+        return _changes(self.plan, records, deleted, (order, [arrival]), self.stored_order)
 
     def _fine(self, records: pa.Table, deleted: pa.ChunkedArray | None) -> bool:
         """Whether nothing is missing, and every string is valid UTF-8."""
@@ -116,34 +140,177 @@ class ArrowUpserts:
         return True
 
 
-def arrow_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) -> ArrowUpserts | None:
+@dataclass(frozen=True)
+class ArrowJsonUpserts:
+    """Upserts in JSON, which Python code reads record by record."""
+
+    plan: UpsertPlan
+    code: RowCode
+    condition: Condition | None
+    """Which records delete, besides those without a value."""
+    stored_order: StoredOrder | None
+
+    @property
+    def records(self) -> T.StructType:
+        return _inputs(self.code, self.plan.schema)
+
+    @property
+    def table(self) -> T.StructType:
+        return _stored(self.plan.table, self.stored_order)
+
+    @property
+    def beside(self) -> T.StructType:
+        return _beside([field.dataType for field in self.code.output.fields if field.name.startswith(STEP_ORDER)])
+
+    def changes(self, records: pa.Table) -> pa.Table | None:
+        read = self.code.in_memory(_with_arrival(records, self.code))
+        deleted = read[GONE]
+        if self.condition is not None:
+            deleted = pc.or_(deleted, _meets(read, self.condition, self.code.output))
+        if not pc.all(
+            pc.and_(pc.is_null(read[BAD_KEY]), pc.or_(deleted, pc.is_null(read[BAD_REST]))), min_count=0
+        ).as_py():
+            return None
+        order = [read[name] for name in read.column_names if name.startswith(STEP_ORDER)]
+        own = len(order) - len(frames.arrival_types(self.plan.schema))
+        return _changes(self.plan, read, deleted, (order[:own], order[own:]), self.stored_order)
+
+
+@dataclass(frozen=True)
+class ArrowChangeRecords:
+    """Debezium's change records in JSON."""
+
+    plan: DebeziumPlan
+    code: RowCode
+    stored_order: StoredOrder | None
+
+    @property
+    def records(self) -> T.StructType:
+        return _inputs(self.code, self.plan.schema)
+
+    @property
+    def table(self) -> T.StructType:
+        return _stored(self.plan.table, self.stored_order)
+
+    @property
+    def beside(self) -> T.StructType:
+        table = {*self.plan.table.names, BAD}
+        return T.StructType([field for field in self.code.output.fields if field.name not in table])
+
+    def changes(self, records: pa.Table) -> pa.Table | None:
+        read = self.code.in_memory(_with_arrival(records, self.code))
+        if read[BAD].null_count < read.num_rows:
+            return None
+        read = read.drop_columns([BAD])
+        if self.stored_order is None:
+            return read
+        own = order_columns(read.column_names)[: len(self.stored_order.kinds)]
+        values = self.stored_order.values([read[name] for name in own])
+        return read.add_column(len(self.plan.table), ORDER, values)
+
+
+def arrow_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
     """The same upserts for records in memory; None if they need Spark."""
+    if plan.json:
+        return _json_upserts(plan, spark, stores_order=stores_order)
     record = T.StructType(frames.record_fields(plan.schema))
     types = {field.name: field.dataType for field in record.fields}
     envelope = plan.envelope
-    if plan.json or any(name not in types for name in envelope.order_by):
+    if frames.is_kafka(plan.schema) or any(name not in types for name in envelope.order_by):
         return None
     if not all(Retyped.of(field, types[field.name]).same for field in plan.table.fields):
         return None
-    condition, read = None, set[str]()
-    if envelope.delete_when is not None:
-        condition = _parsed(record.json(), envelope.delete_when, spark)
-        if condition is None:
-            return None
-        read = _columns(condition)
-    needed = {*plan.table.names, *envelope.order_by, *read}
-    records = T.StructType([field for field in record.fields if field.name in needed])
-    if not all(_is_plain(field.dataType) for field in records.fields) or not all(
-        _is_exact(types[name]) for name in read
-    ):
+    parsed = _condition(envelope.delete_when, record, spark)
+    if parsed is None:
         return None
-    return ArrowUpserts(plan, records, condition, stores_order)
+    needed = {*plan.table.names, *envelope.order_by, *parsed.columns}
+    records = T.StructType([field for field in record.fields if field.name in needed])
+    if not all(_is_plain(field.dataType) for field in records.fields):
+        return None
+    stored = StoredOrder(tuple(types[name] for name in envelope.order_by)) if stores_order else None
+    return ArrowUpserts(plan, records, parsed.condition, stored)
 
 
-def matches(found: pa.Schema, records: T.StructType) -> bool:
-    """Whether columns have exactly the names and types that records of a schema have in Arrow."""
-    wanted = arrow_schema_of(records)
-    return found.names == wanted.names and all(a.equals(b) for a, b in zip(found.types, wanted.types, strict=True))
+def _json_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
+    named = T.StructType([*plan.table.fields, *text_fields(plan.texts)])
+    parsed = _condition(plan.envelope.delete_when, named, spark)
+    if parsed is None:
+        return None
+    zone = frames.time_zone(spark)
+    code = upsert_code(plan.schema, plan.table, plan.key, (plan.envelope, plan.texts), zone)
+    kinds = [field.dataType for field in code.output.fields if field.name.startswith(STEP_ORDER)]
+    own = kinds[: len(kinds) - len(frames.arrival_types(plan.schema))]
+    return ArrowJsonUpserts(plan, code, parsed.condition, StoredOrder(tuple(own)) if stores_order else None)
+
+
+def arrow_change_records(plan: DebeziumPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
+    """The same change records in memory; None if they need Spark."""
+    if plan.record is not None:
+        return None
+    stored = StoredOrder(tuple(plan.order_types)) if stores_order else None
+    return ArrowChangeRecords(plan, debezium_code(plan, frames.time_zone(spark)), stored)
+
+
+def _stored(table: T.StructType, order: StoredOrder | None) -> T.StructType:
+    return table if order is None else T.StructType([*table.fields, order.field])
+
+
+def _beside(order: Sequence[T.DataType]) -> T.StructType:
+    fields = [T.StructField(f"{ORDER_PREFIX}{i}", kind) for i, kind in enumerate(order)]
+    return T.StructType([T.StructField(OP, T.ByteType(), nullable=False), *fields])
+
+
+def _inputs(code: RowCode, schema: T.StructType) -> T.StructType:
+    """The columns of records that code takes, without those that are added for the order of arrival."""
+    return T.StructType([schema[name] for name in code.inputs if name in schema.names])
+
+
+def _with_arrival(records: pa.Table, code: RowCode) -> pa.Table:
+    """Records with the order in which they are, if they have no other."""
+    for name in code.inputs:
+        if name not in records.column_names:
+            records = records.append_column(name, pa.array(np.arange(records.num_rows)))
+    return records
+
+
+def _changes(
+    plan: UpsertPlan,
+    values: pa.Table,
+    deleted: pa.ChunkedArray | None,
+    orders: tuple[Sequence[pa.ChunkedArray], Sequence[pa.ChunkedArray]],
+    stored: StoredOrder | None,
+) -> pa.Table:
+    """The columns of changes. `orders` are those of the envelope, and those of arrival."""
+    own, arrival = orders
+    columns = {
+        name: values[name]
+        if deleted is None or name in plan.key
+        else pc.if_else(deleted, pa.scalar(None, values[name].type), values[name])
+        for name in plan.table.names
+    }
+    if stored is not None:
+        columns[ORDER] = stored.values(own)
+    columns[OP] = _operations(values.num_rows, deleted)
+    return pa.table(columns | {f"{ORDER_PREFIX}{i}": column for i, column in enumerate((*own, *arrival))})
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """A condition, and the columns that it names."""
+
+    condition: Condition | None
+    columns: frozenset[str] = frozenset()
+
+
+def _condition(text: str | None, columns: T.StructType, spark: SparkSession) -> _Parsed | None:
+    """A condition as text; None if it needs Spark."""
+    if text is None:
+        return _Parsed(None)
+    condition = _parsed(columns.json(), text, spark)
+    if condition is None:
+        return None
+    named = _columns(condition)
+    return _Parsed(condition, frozenset(named)) if all(_is_exact(columns[name].dataType) for name in named) else None
 
 
 def _is_plain(kind: T.DataType) -> bool:
@@ -198,9 +365,3 @@ def _all(records: pa.Table, *, value: bool) -> pa.ChunkedArray:
 def _operations(rows: int, deleted: pa.ChunkedArray | None) -> pa.Array | pa.ChunkedArray:
     upsert, delete = pa.scalar(UPSERT, pa.int8()), pa.scalar(DELETE, pa.int8())
     return pa.repeat(upsert, rows) if deleted is None else pc.if_else(deleted, delete, upsert)
-
-
-def _struct(columns: list[pa.ChunkedArray]) -> pa.Array:
-    return pa.StructArray.from_arrays(
-        [pa.concat_arrays(column.chunks) for column in columns], names=[f"_{i}" for i in range(len(columns))]
-    )

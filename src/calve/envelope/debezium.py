@@ -36,7 +36,7 @@ from calve.errors import InvalidInput
 from calve.model.spec import Debezium
 from calve.records import frames
 from calve.records.columns import field_at, require, table_fields, table_of
-from calve.records.frames import Records, map_rows
+from calve.records.frames import Records, RowCode, map_rows
 from calve.records.problem import bad_row, first_problem, no_moment, no_text
 from calve.records.scalars import GUARDED_MICROS, Settings
 from calve.records.strict import declared_in_json, type_name
@@ -143,27 +143,31 @@ def changes_of_records(
     `timed` says that the first order field is the time of a record.
     """
     schema, record = checked.schema, checked.record
-    settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, frames.time_zone_of(records))
-    added = frames.arrival_columns(records, schema)
-    arrivals = tuple(added)
+    added = frames.arrival_columns(schema, streaming=frames.is_streaming(records))
     if before and frames.SOURCE_INCLUDED in schema.names:
         raise InvalidInput(
             "INCLUDE cannot be combined with old rows: they lack its columns",
             hint="Leave INCLUDE out, or write the source's rows to a table with MODE UPSERT.",
         )
-    inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
-    if record is None:
-        inputs.append("value")
-    else:
+    if record is not None:
         inside = [] if record is schema else ["payload"]
         unread = _unreadable(schema, record, inside)
         whole = f"struct({', '.join(ident(*inside, name) for name in record.names)})"
         added |= {RECORD: f"if({unread} is null, {whole}, null)", UNREAD: unread}
-        inputs += [RECORD, UNREAD]
-    typed = record is not None
+    code = debezium_code(checked, frames.time_zone_of(records), before=before, timed=timed)
+    return map_rows(frames.with_columns(records, schema, added), code)
+
+
+def debezium_code(checked: DebeziumPlan, zone: str, *, before: bool = False, timed: bool = False) -> RowCode:
+    """Makes changes of records, with the columns of their arrival and, of records in columns, RECORD and UNREAD."""
+    schema, typed = checked.schema, checked.record is not None
+    settings = Settings(checked.envelope.epoch_unit or GUARDED_MICROS, zone)
+    arrivals = tuple(frames.arrival_columns(schema))
     reader = DebeziumReader(
         checked.envelope, checked.table, checked.key, settings, arrivals, typed=typed, before=before, timed=timed
     )
+    inputs = ["key"] if "key" in schema.names and frames.is_text(schema["key"].dataType) else []
+    inputs += [RECORD, UNREAD] if typed else ["value"]
+    taken = dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)])
     output = change_schema(checked.table, [*checked.order_types, *frames.arrival_types(schema)], before=before)
-    taken = list(dict.fromkeys([*inputs, *arrivals, *frames.origin_columns(schema)]))
-    return map_rows(frames.with_columns(records, schema, added), taken, reader.rows, output)
+    return RowCode(tuple(taken), reader.rows, output)

@@ -44,7 +44,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
 from calve.envelope import change_rows, debezium, diff, upsert
-from calve.envelope.arrow_changes import ArrowUpserts, arrow_upserts
+from calve.envelope.arrow_changes import ArrowConversion, arrow_change_records, arrow_upserts
 from calve.envelope.fields import ordered_by_time
 from calve.envelope.order import own_order
 from calve.errors import InvalidInput
@@ -82,7 +82,7 @@ def changes_of(
     return upsert.changes_of_upserts(records, checked, timed=timed)
 
 
-def arrow_upserts_of(
+def arrow_conversion(
     schema: StructType,
     envelope: Envelope,
     key: Sequence[str],
@@ -90,12 +90,14 @@ def arrow_upserts_of(
     *,
     needs: ColumnNeeds = NO_NEEDS,
     stores_order: bool = False,
-) -> ArrowUpserts | None:
+) -> ArrowConversion | None:
     """The same changes for records in memory; None if that is not supported. See `arrow_changes`."""
     checked = _plan(schema, envelope, key, needs)
-    if not isinstance(checked, upsert.UpsertPlan):
-        return None
-    return arrow_upserts(checked, spark, stores_order=stores_order)
+    if isinstance(checked, upsert.UpsertPlan):
+        return arrow_upserts(checked, spark, stores_order=stores_order)
+    if isinstance(checked, debezium.DebeziumPlan):
+        return arrow_change_records(checked, spark, stores_order=stores_order)
+    return None
 
 
 def table_schema(frame_schema: StructType, envelope: Envelope, key: Sequence[str]) -> StructType:

@@ -17,7 +17,7 @@ from calve.envelope.fields import Path, check_time, text_fields
 from calve.model.spec import Upsert
 from calve.records import frames
 from calve.records.documents import UNREADABLE, Codings, Malformed, codings_of, field_of, is_wrapped, malformed, parsed
-from calve.records.frames import STEP, Columns, Records, bad_row, map_rows
+from calve.records.frames import STEP, Columns, Records, RowCode, bad_row, map_rows
 from calve.records.scalars import Settings, text_of
 from calve.records.strict import Columns as Typed
 from calve.records.strict import Misfit
@@ -38,10 +38,25 @@ def read_records(
     timed: bool = False,
 ) -> DataFrame:
     """Read records as typed rows. `timed` says that the first order field is the time of a record."""
+    added = frames.arrival_columns(schema, streaming=frames.is_streaming(records))
+    code = upsert_code(schema, table, key, options, frames.time_zone_of(records), timed=timed)
+    return map_rows(frames.with_columns(records, schema, added), code)
+
+
+def upsert_code(
+    schema: T.StructType,
+    table: T.StructType,
+    key: Sequence[str],
+    options: tuple[Upsert, Sequence[Path]],
+    zone: str,
+    *,
+    timed: bool = False,
+) -> RowCode:
+    """Reads records of a schema, with the columns of their arrival."""
     envelope, paths = options
-    added = frames.arrival_columns(records, schema)
-    settings = Settings(envelope.epoch_unit, frames.time_zone_of(records))
-    reader = UpsertReader(table, tuple(key), tuple(paths), envelope.order_by, settings, tuple(added), timed=timed)
+    arrivals = tuple(frames.arrival_columns(schema))
+    settings = Settings(envelope.epoch_unit, zone)
+    reader = UpsertReader(table, tuple(key), tuple(paths), envelope.order_by, settings, arrivals, timed=timed)
     types = [*reader.order_types(), *frames.arrival_types(schema)]
     output = T.StructType(
         [
@@ -54,8 +69,8 @@ def read_records(
         ]
     )
     inputs = [name for name in ("key", "value") if name in schema.names]
-    taken = list(dict.fromkeys([*inputs, *frames.origin_columns(schema), *added]))
-    return map_rows(frames.with_columns(records, schema, added), taken, reader.rows, output)
+    taken = dict.fromkeys([*inputs, *frames.origin_columns(schema), *arrivals])
+    return RowCode(tuple(taken), reader.rows, output)
 
 
 @dataclass(frozen=True)

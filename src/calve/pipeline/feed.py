@@ -316,7 +316,9 @@ class SourceFeed(FeedThread):
         make = partial(source.frame, self._spark, start, end)
         if not isinstance(source, ReadsArrow):
             return CheckpointRecords(make)
-        return CheckpointRecords(make, source.schema(self._spark), partial(source.arrow_records, start, end))
+        return CheckpointRecords(
+            make, source.schema(self._spark), partial(source.arrow_records, self._spark, start, end)
+        )
 
     def _tell_committed(self, run: SinkRun) -> None:
         """Tell the source what is committed, if that has changed."""

@@ -19,7 +19,7 @@ from calve.clock import Clock, IdSource
 from calve.commit.checkpoints import CheckpointFiles, Decision
 from calve.commit.choreography import Choreography
 from calve.commit.run import SinkRun
-from calve.envelope.envelopes import arrow_upserts_of, changes_of, key_violations
+from calve.envelope.envelopes import arrow_conversion, changes_of, key_violations
 from calve.envelope.fields import with_time
 from calve.envelope.log import log_of
 from calve.envelope.order import with_order
@@ -36,6 +36,7 @@ from calve.model.table import TableState
 from calve.pipeline.dead_letters import DeadLetters
 from calve.pipeline.feed import Checkpoint, CheckpointRecords
 from calve.pipeline.monitor import RunMonitor
+from calve.records import notices
 from calve.records.frames import Records, frame_of
 from calve.storage.state import StateStore
 from calve.view.run import View
@@ -102,14 +103,14 @@ class Intake:
         """Return the changes of one checkpoint without a Spark job; None if they need Spark, or a record is bad."""
         if records.schema is None or records.in_memory is None or self.view or self.log or self.time_field:
             return None
-        upserts = arrow_upserts_of(
+        conversion = arrow_conversion(
             records.schema, self.envelope, self.key, spark, needs=needs, stores_order=self.ordered_globally
         )
-        if upserts is None:
+        if conversion is None:
             return None
-        found = records.in_memory(upserts.records, limit)
-        changes = None if found is None else upserts.changes(found)
-        return None if changes is None else ArrowChanges(changes, upserts.table, upserts.beside)
+        found = records.in_memory(conversion.records, limit)
+        changes = None if found is None else conversion.changes(found)
+        return None if changes is None else ArrowChanges(changes, conversion.table, conversion.beside)
 
     def of_records(self, frame: Records, needs: ColumnNeeds = NO_NEEDS) -> DataFrame:
         """Return the changes of records, before the view is applied; bad rows are among them."""
@@ -205,7 +206,7 @@ class Pipeline:
         """Return the changes of a checkpoint in the types of the table; None if Spark has to compute them."""
         if self._letters is not None and not self._letters.settled:
             return None
-        with self._run.state.timed("collect"):
+        with self._run.state.timed("collect"), notices.of_sink(self._run.state.sink_id, self._spark.sparkContext):
             changes = self._intake.arrow_changes(checkpoint.records, limit, self._spark, self._table.needs)
             return changes if changes is not None and changes.fits(target) else None
 

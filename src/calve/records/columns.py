@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from pyspark.errors import ParseException
 from pyspark.sql import types as T  # noqa: N812
@@ -30,8 +31,11 @@ def declared_names(text: str) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+@lru_cache(maxsize=256)
 def declared_schema(text: str) -> T.StructType:
     """Parse a schema in Spark DDL. Lengths of VARCHAR and CHAR are dropped: tables have only STRING.
+
+    Cached, because the parser is Spark's; nobody changes the result.
 
     Values of a column with the comment `UUID_MARK` must be UUIDs, see `is_uuid`.
     """

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -73,31 +73,55 @@ def frame_of(records: Records) -> DataFrame:
 
 def time_zone_of(records: Records) -> str:
     """The time zone of the records' session."""
-    spark = (records if isinstance(records, DataFrame) else records.tasks).sparkSession
+    return time_zone((records if isinstance(records, DataFrame) else records.tasks).sparkSession)
+
+
+def time_zone(spark: SparkSession) -> str:
+    """The time zone of a session."""
     return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
-def map_rows(records: Records, inputs: Sequence[str], make_rows: Callable[[], Rows], output: StructType) -> DataFrame:
-    """Run Python code over the columns `inputs`. `make_rows` prepares that code, once for every task."""
+@dataclass(frozen=True)
+class RowCode:
+    """Python code over records."""
+
+    inputs: tuple[str, ...]
+    """The columns that it takes."""
+    make_rows: Callable[[], Rows]
+    """Prepares it, once for every task."""
+    output: StructType
+
+    def in_memory(self, records: pa.Table) -> pa.Table:
+        """Run it over records in this process."""
+        inputs = records.select(list(self.inputs))
+        return pa.Table.from_batches([_mapped(self.make_rows(), inputs, arrow_schema_of(self.output))])
+
+
+def map_rows(records: Records, code: RowCode) -> DataFrame:
+    """Run Python code over records, in tasks."""
     source = records if isinstance(records, DataFrame) else records.tasks
     noticed = notices.accumulator_of(source.sparkSession.sparkContext)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         notices.use(noticed)
-        schema = arrow_schema_of(output)
-        rows = make_rows()
+        rows, schema = code.make_rows(), arrow_schema_of(code.output)
         for batch in batches:
-            columns = {name: batch.column(i).to_pylist() for i, name in enumerate(batch.schema.names)}
-            yield _batch(list(rows(columns, batch.num_rows)), schema)
+            yield _mapped(rows, batch, schema)
 
+    inputs = list(code.inputs)
     if isinstance(records, DataFrame):
-        return records.select(*inputs).mapInArrow(run, output)
-    read, names = records.read, list(inputs)
+        return records.select(*map(ident, inputs)).mapInArrow(run, code.output)
+    read = records.read
 
     def read_and_run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run(batch.select(names) for batch in read(batches))
+        return run(batch.select(inputs) for batch in read(batches))
 
-    return records.tasks.mapInArrow(read_and_run, output)
+    return records.tasks.mapInArrow(read_and_run, code.output)
+
+
+def _mapped(rows: Rows, records: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch:
+    columns = {name: records.column(i).to_pylist() for i, name in enumerate(records.schema.names)}
+    return _batch(list(rows(columns, records.num_rows)), schema)
 
 
 def _batch(rows: list[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -217,12 +241,16 @@ def arrival(schema: T.StructType, *, streaming: bool) -> list[str]:
     return ["monotonically_increasing_id()"]
 
 
-def arrival_columns(records: Records, schema: T.StructType) -> dict[str, str]:
+def arrival_columns(schema: T.StructType, *, streaming: bool = False) -> dict[str, str]:
     """SQL of the order of arrival by name of the column; where it is columns of the records already, by theirs."""
     if is_kafka(schema):
         return {name: ident(name) for name in ("offset", "partition")}
-    found = arrival(schema, streaming=frame_of(records).isStreaming)
-    return {f"{STEP}arrival_{i}": sql for i, sql in enumerate(found)}
+    return {f"{STEP}arrival_{i}": sql for i, sql in enumerate(arrival(schema, streaming=streaming))}
+
+
+def is_streaming(records: Records) -> bool:
+    """Whether records are a streaming frame."""
+    return isinstance(records, DataFrame) and records.isStreaming
 
 
 def with_columns(records: Records, schema: T.StructType, added: Mapping[str, str]) -> Records:

@@ -5,6 +5,9 @@ accumulator, of which each Spark context has one.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
@@ -55,6 +58,8 @@ _made: list[tuple[SparkContext, Accumulator[Notices]]] = []
 """That of the current Spark context, on the driver."""
 _here: list[Accumulator[Notices]] = []
 """That of the running task."""
+_driver: ContextVar[tuple[Accumulator[Notices], str] | None] = ContextVar("_driver", default=None)
+"""That of a thread of the driver that reads records itself, and the id of its sink."""
 
 
 def accumulator_of(context: SparkContext) -> Accumulator[Notices]:
@@ -69,8 +74,24 @@ def use(accumulator: Accumulator[Notices]) -> None:
     _here[:] = [accumulator]
 
 
+@contextmanager
+def of_sink(sink_id: str, context: SparkContext) -> Iterator[None]:
+    """Keep the notices of what this thread of the driver reads in the block."""
+    before = _driver.set((accumulator_of(context), sink_id))
+    try:
+        yield
+    finally:
+        _driver.reset(before)
+
+
 def note(column: str, field: str) -> None:
-    """Notice that records have a field whose name differs from that of a column in case. Does nothing on the driver."""
-    task = TaskContext.get()
+    """Notice that records have a field whose name differs from that of a column in case.
+
+    Does nothing on the driver outside of `of_sink`.
+    """
+    task, driver = TaskContext.get(), _driver.get()
     if _here and task is not None:
         _here[0].add(frozenset({CaseNotice(task.getLocalProperty(_POOL) or "", column, field)}))
+    elif driver is not None:
+        accumulator, sink_id = driver
+        accumulator.add(frozenset({CaseNotice(sink_id, column, field)}))

@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
-from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
+from calve.model.checkpoint import Offsets, SizeHint, SizeLimit, canonical_offsets
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Upsert
 from calve.source.port import LEAST_POLL
-from calve.spark.version import schema_of_ddl
+from calve.spark.version import arrow_schema_of, schema_of_ddl
 from calve.storage.state import StateStore
 
 STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
@@ -92,13 +96,16 @@ class OrdersSource:
         self._began: tuple[float, int] | None = None
         self._took_all, self._unread = False, 0
         self._end: int | None = None
+        self._schema: StructType | None = None
 
     @property
     def name(self) -> str:
         return f"orders-{self._definition.seed}"
 
     def schema(self, spark: SparkSession) -> StructType:
-        return self.frame(spark, offsets_at(0), offsets_at(0)).schema
+        if self._schema is None:
+            self._schema = self.frame(spark, offsets_at(0), offsets_at(0)).schema
+        return self._schema
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
         position = position_of(start)
@@ -165,6 +172,31 @@ class OrdersSource:
         )
         return changes.to(schema_of_ddl(_COLUMNS))
 
+    def arrow_records(
+        self, _spark: SparkSession, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+    ) -> pa.Table | None:
+        first, last = position_of(start), position_of(end)
+        if last - first > limit.rows:
+            return None
+        seq = np.arange(first, last, dtype=np.int64)
+        rows, seed = self._definition.rows, self._definition.seed
+        kind = np.where(seq < rows, 0, _drawn_array(seed, 1, seq, 20))
+        gone = kind == 1
+        status = pa.DictionaryArray.from_arrays(_drawn_array(seed, 5, seq, len(STATUSES)), pa.array(STATUSES))
+        cents = pa.array(_drawn_array(seed, 4, seq, 10_000_000)).cast(pa.decimal128(19, 0))
+        values = {
+            "id": pa.array(np.where(kind == 0, seq, _drawn_array(seed, 2, seq, rows))),
+            "customer": pa.array(_drawn_array(seed, 3, seq, CUSTOMERS)),
+            "amount": pc.multiply(cents, pa.scalar(Decimal("0.01"))),
+            "status": status.dictionary_decode(),
+            "updated_at": pa.array(_EPOCH_MICROS + seq * 1000).cast(pa.timestamp("us", "UTC")),
+            "op": pa.array(np.where(kind == 0, "i", np.where(gone, "d", "u"))),
+            "seq": pa.array(seq),
+        }
+        kept = {"id", "op", "seq"}
+        live = {n: v if n in kept else pc.if_else(gone, pa.scalar(None, v.type), v) for n, v in values.items()}
+        return pa.table(live).select(columns.names).cast(arrow_schema_of(columns))
+
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         return self.frame(spark, None, end)
 
@@ -200,6 +232,23 @@ def position_of(offsets: Offsets) -> int:
 
 def _drawn(seed: int, salt: int, seq: Column, below: int) -> Column:
     return F.pmod(F.xxhash64(F.lit(seed).cast("long"), F.lit(salt).cast("long"), seq), F.lit(below).cast("long"))
+
+
+def _drawn_array(seed: int, salt: int, seq: npt.NDArray[np.int64], below: int) -> npt.NDArray[np.int64]:
+    """The same numbers as `_drawn`."""
+    value = np.full(len(seq), 42, np.uint64)
+    for part in (np.full_like(seq, seed), np.full_like(seq, salt), seq):
+        mixed = value + np.uint64(_P5 + 8)
+        mixed ^= _turned(part.astype(np.uint64) * np.uint64(_P2), 31) * np.uint64(_P1)
+        mixed = _turned(mixed, 27) * np.uint64(_P1) + np.uint64(_P4)
+        mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(_P2)
+        mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(_P3)
+        value = mixed ^ (mixed >> np.uint64(32))
+    return value.astype(np.int64) % below
+
+
+def _turned(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
 # ---- the reference

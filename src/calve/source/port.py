@@ -97,7 +97,9 @@ class ReadsArrow(Protocol):
         """Columns of its records."""
         ...
 
-    def arrow_records(self, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit) -> pa.Table | None:
+    def arrow_records(
+        self, spark: SparkSession, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+    ) -> pa.Table | None:
         """The records after `start` up to `end` as they arrived, with some columns, in the types that Spark gives them.
 
         None if they are too many, or if there may be a problem with them: Spark reads them then.

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from calve.clock import SystemClock
-from calve.envelope.envelopes import arrow_upserts_of, changes_of
+from calve.envelope.envelopes import arrow_conversion, changes_of
 from calve.envelope.order import with_order
 from calve.model.change import BAD, order_columns
 from calve.model.checkpoint import SizeLimit
@@ -121,12 +121,12 @@ class Folder:
         ordered: bool = False,
         limit: SizeLimit = LIMIT,
     ) -> ArrowChanges | None:
-        upserts = arrow_upserts_of(
+        upserts = arrow_conversion(
             source.schema(self.spark), envelope, ["id"], self.spark, needs=needs, stores_order=ordered
         )
         if upserts is None:
             return None
-        records = source.arrow_records(None, source.next_end(None), upserts.records, limit)
+        records = source.arrow_records(self.spark, None, source.next_end(None), upserts.records, limit)
         changes = None if records is None else upserts.changes(records)
         return None if changes is None else ArrowChanges(changes, upserts.table, upserts.beside)
 
@@ -254,7 +254,7 @@ def test_a_damaged_or_missing_file_is_left_to_spark(folder: Folder) -> None:
     source = folder.source("id BIGINT, v STRING")
     end = source.next_end(None)
     (folder.path / "in" / "b.parquet").unlink()
-    assert source.arrow_records(None, end, source.schema(folder.spark), LIMIT) is None
+    assert source.arrow_records(folder.spark, None, end, source.schema(folder.spark), LIMIT) is None
 
 
 def test_options_of_the_reader_are_left_to_spark(folder: Folder) -> None:
@@ -272,7 +272,7 @@ def test_many_rows_files_or_bytes_are_left_to_spark(folder: Folder, monkeypatch:
     assert found(SizeLimit(6, 10_000))
     assert not found(SizeLimit(5, 10_000))
     assert not found(SizeLimit(6, 100))
-    monkeypatch.setattr("calve.source.files.parquet.MOST_FILES", 2)
+    monkeypatch.setattr("calve.source.files.in_memory.MOST_FILES", 2)
     assert not found(SizeLimit(6, 10_000))
 
 

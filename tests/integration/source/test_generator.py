@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from calve.clock import SystemClock
 from calve.errors import InvalidInput
+from calve.model.checkpoint import SizeLimit
 from calve.source.generator import OrderRow, expected_orders, offsets_at, orders, position_of
 from calve.storage.state import LocalState, StateFolder
 
@@ -78,3 +79,14 @@ def test_a_paced_source_offers_what_time_allows() -> None:
 def test_a_generator_that_cannot_work_is_refused(options: dict[str, int]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(options))):
         orders(**options)
+
+
+def test_the_driver_computes_the_same_changes_as_spark(spark: SparkSession) -> None:
+    source = orders(rows=50, changes=300, seed=-3).open(STORE, SystemClock())
+    start, end, schema = offsets_at(20), offsets_at(350), source.schema(spark)
+    expected = source.frame(spark, start, end).toArrow()
+    found = source.arrow_records(spark, start, end, schema, SizeLimit(330, 1 << 20))
+    assert found is not None
+    assert found.schema.types == expected.schema.types
+    assert found.to_pylist() == expected.sort_by("seq").to_pylist()
+    assert source.arrow_records(spark, start, end, schema, SizeLimit(329, 1 << 20)) is None

@@ -25,8 +25,9 @@ from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
+from calve.records.frames import SOURCE_PROBLEM, time_zone
+from calve.source.files.in_memory import read_json_lines, read_parquet
 from calve.source.files.ledger import ChangedSource, Ledger, Place
-from calve.source.files.parquet import read_parquet
 from calve.source.files.records import (
     LINES,
     check_fields,
@@ -34,6 +35,7 @@ from calve.source.files.records import (
     csv_records_of,
     json_lines,
     json_records,
+    line_code,
     read_lines,
     record_schema,
     typed_rows,
@@ -239,12 +241,25 @@ class FileSource:
         with told_as("the files could not be read"):
             return self._read(spark, [self._listing.for_spark(f.path) for f in needed])
 
-    def arrow_records(self, start: Offsets, end: Offsets, columns: T.StructType, limit: SizeLimit) -> pa.Table | None:
-        definition = self._definition
-        if definition.format != "parquet" or definition.options:
-            return None
+    def arrow_records(
+        self, spark: SparkSession, start: Offsets, end: Offsets, columns: T.StructType, limit: SizeLimit
+    ) -> pa.Table | None:
+        definition, store = self._definition, self._listing.store
         needed = self._needed(self._ledger.files(Place.of(start), Place.of(end)))
-        return read_parquet(self._listing.store, needed, columns, limit) if needed else None
+        if not needed:
+            return None
+        if definition.format == "parquet" and not definition.options:
+            return read_parquet(store, needed, columns, limit)
+        if not (definition.lines or (definition.strict and definition.format == "json")):
+            return None
+        lines = read_json_lines(store, needed, limit)
+        if lines is None:
+            return None
+        if definition.schema is None:
+            return lines.select(columns.names)
+        code = line_code(declared_schema(definition.schema).fields, definition.epoch_unit, time_zone(spark))
+        records = code.in_memory(lines)
+        return records.select(columns.names) if records[SOURCE_PROBLEM].null_count == records.num_rows else None
 
     def path_of(self, start: Offsets, end: Offsets, spark_path: str) -> str | None:
         """The file between these offsets that Spark reports under this path; None if that is not certain."""

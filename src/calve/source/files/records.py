@@ -19,7 +19,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.model.change import Origin
 from calve.records.documents import UNREADABLE, Malformed, malformed, parsed
-from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, bad_row, map_rows
+from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, RowCode, bad_row, map_rows, time_zone
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.records.strict import check_type
@@ -65,8 +65,13 @@ def json_records(
 
 def read_lines(lines: DataFrame, fields: Sequence[T.StructField], unit: str | None = None) -> DataFrame:
     """The records in lines with the columns `LINES`."""
-    reader = LineReader(tuple(fields), Settings(unit, _zone(lines.sparkSession)), csv=False)
-    return map_rows(lines, [_LINE, SOURCE_FILE], reader.rows, record_schema(fields))
+    return map_rows(lines, line_code(fields, unit, time_zone(lines.sparkSession)))
+
+
+def line_code(fields: Sequence[T.StructField], unit: str | None, zone: str) -> RowCode:
+    """Reads lines with the columns `LINES` as records."""
+    reader = LineReader(tuple(fields), Settings(unit, zone), csv=False)
+    return RowCode((_LINE, SOURCE_FILE), reader.rows, record_schema(fields))
 
 
 def json_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -98,9 +103,9 @@ def _texts(fields: Sequence[T.StructField]) -> T.StructType:
 
 
 def _read_texts(rows: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
-    reader = LineReader(tuple(fields), Settings(zone=_zone(rows.sparkSession)), csv=True)
-    inputs = [ident(n) for n in [*(f.name for f in fields), _CORRUPT, SOURCE_FILE]]
-    return map_rows(rows, inputs, reader.rows, record_schema(fields))
+    reader = LineReader(tuple(fields), Settings(zone=time_zone(rows.sparkSession)), csv=True)
+    inputs = (*(f.name for f in fields), _CORRUPT, SOURCE_FILE)
+    return map_rows(rows, RowCode(inputs, reader.rows, record_schema(fields)))
 
 
 def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: Mapping[str, str]) -> DataFrame:
@@ -108,7 +113,7 @@ def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: M
     texts = _texts(fields)
     names = tuple(f.name for f in fields)
     split = T.StructType([*texts.fields, *LINES.fields])
-    values = map_rows(lines, LINES.names, lambda: CsvLetterSplitter(names), split)
+    values = map_rows(lines, RowCode(tuple(LINES.names), lambda: CsvLetterSplitter(names), split))
     settings = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     declared = ", ".join(f"{ident(name)} string" for name in texts.names)
     parsed_line = F.from_csv(F.col(_LINE).cast("string"), declared, settings)
@@ -153,10 +158,6 @@ _MUST_EXIST = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
 def _lines(spark: SparkSession, paths: list[str]) -> DataFrame:
     return spark.read.format("text").options(**_MUST_EXIST, **spark_options(paths)).load(paths)
-
-
-def _zone(spark: SparkSession) -> str:
-    return spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
 from calve.model.change import Origin
-from calve.model.checkpoint import Offsets, SizeHint
+from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.records import frames
 from calve.records.columns import declared_schema
 from calve.records.frames import Records
 from calve.records.strict import check_type
 from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
-from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema
+from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema, value_code
 from calve.source.port import LEAST_POLL
 from calve.storage.state import StateStore
 
 MAX_OFFSETS = 1_000_000
+MOST_IN_MEMORY = 5_000
+"""Records that the driver reads itself: Python code converts them one by one, and blocks all other sinks meanwhile."""
 _BEGINNING = "first-offsets"
 _EARLIEST, _LATEST = "earliest", "latest"
 
@@ -201,6 +205,23 @@ class KafkaSource:
         tasks = splits(lower, upper, 2 * spark.sparkContext.defaultParallelism)
         records, fields = self._reader.records(spark, tasks), self._fields()
         return records if fields is None else typed_records(records, fields, self._definition.epoch_unit)
+
+    def arrow_records(
+        self, spark: SparkSession, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+    ) -> pa.Table | None:
+        lower, upper = TopicPosition.of(start), TopicPosition.of(end)
+        if upper is None:
+            return None
+        (ranges,) = splits(upper.first if lower is None else lower.next, upper.next, 1) or [[]]
+        if sum(found.upper - found.lower for found in ranges) > min(MOST_IN_MEMORY, limit.rows):
+            return None
+        records, fields = self._reader.in_memory(ranges), self._fields()
+        if fields is not None:
+            code = value_code(self._reader.schema, fields, self._definition.epoch_unit, frames.time_zone(spark))
+            records = code.in_memory(records)
+            if records[frames.SOURCE_PROBLEM].null_count < records.num_rows:
+                return None
+        return records.select(columns.names)
 
     def check_letters(self) -> None:
         unknown = {"headers", "timestamp"} | ({"key"} if self._definition.schema is not None else set())

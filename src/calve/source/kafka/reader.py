@@ -28,7 +28,7 @@ from calve.errors import CalveError, SourceLost, TransientError
 from calve.model.change import Origin
 from calve.records import frames
 from calve.records.documents import UNREADABLE, Malformed, codings_of, is_wrapped, malformed, parsed
-from calve.records.frames import Columns, PythonRecords, Records, bad_row, map_rows
+from calve.records.frames import Columns, PythonRecords, Records, RowCode, bad_row, map_rows
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.source.kafka.avro import Avro, AvroReader
@@ -120,6 +120,11 @@ class TopicReader:
             yield from self.read_here(splits, schema)
         except CalveError as error:
             raise TaskFailed(error.encode()) from error
+
+    def in_memory(self, splits: list[OffsetRange]) -> pa.Table:
+        """The records of splits, read by this process. Raises SourceLost and TransientError."""
+        schema = arrow_schema_of(self.schema)
+        return pa.Table.from_batches(self.read_here(splits, schema), schema)
 
     def read_here(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of splits, read by this process. Raises SourceLost and TransientError."""
@@ -323,8 +328,13 @@ def typed_schema(fields: Sequence[T.StructField]) -> T.StructType:
 
 def typed_records(records: Records, fields: Sequence[T.StructField], unit: str | None) -> DataFrame:
     """Read the values of records as columns. `unit` is that of numbers in TIMESTAMP columns."""
-    reader = ValueReader(tuple(fields), Settings(unit, frames.time_zone_of(records)))
-    return map_rows(records, records.schema.names, reader.rows, typed_schema(fields))
+    return map_rows(records, value_code(records.schema, fields, unit, frames.time_zone_of(records)))
+
+
+def value_code(schema: T.StructType, fields: Sequence[T.StructField], unit: str | None, zone: str) -> RowCode:
+    """Reads records of a schema as typed rows."""
+    reader = ValueReader(tuple(fields), Settings(unit, zone))
+    return RowCode(tuple(schema.names), reader.rows, typed_schema(fields))
 
 
 @dataclass(frozen=True)

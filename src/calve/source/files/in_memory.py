@@ -1,9 +1,11 @@
-"""Reads small Parquet files in the driver, as Arrow data.
+"""Reads files in the driver, as Arrow data.
 
-Only files whose columns have exactly the types of the source, so that nothing depends on Spark's rules of conversion.
-`read_parquet` returns None for everything else: Spark reads such files, and reports those that cannot be read.
+Of Parquet only files whose columns have exactly the types of the source, so that nothing depends on Spark's rules of
+conversion; of JSON few lines, without compression. Everything else is left to Spark, which also reports files that
+cannot be read: functions of this module return None then.
 """
 
+import codecs
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,11 +16,18 @@ from pyarrow import fs
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.model.checkpoint import SizeLimit
+from calve.source.files.records import LINES
 from calve.spark.version import arrow_schema_of
 from calve.storage.listing import KnownFile
 
 MOST_FILES = 64
 _THREADS = 8
+_MOST_LINES = 5_000
+"""Python code converts them one by one, and blocks all other sinks meanwhile."""
+_MOST_JSON_BYTES = 4 << 20
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+"""Names of files that Spark decompresses."""
+_LINES = arrow_schema_of(LINES)
 _SPARK_VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 """Metadata of files whose dates Spark converts from another calendar."""
@@ -45,6 +54,28 @@ def read_parquet(
         return None
     rows = pa.concat_tables([part.select(wanted.names).replace_schema_metadata() for part in parts])
     return rows.cast(wanted)  # without the metadata of fields
+
+
+def read_json_lines(store: fs.FileSystem, files: Sequence[KnownFile], limit: SizeLimit) -> pa.Table | None:
+    """The lines of files that are not blank, with the columns of `records.LINES`, file by file."""
+    if len(files) > MOST_FILES or sum(file.size for file in files) > min(_MOST_JSON_BYTES, limit.bytes):
+        return None
+    if any(file.path.lower().endswith(_COMPRESSED) for file in files):
+        return None
+    lines: list[tuple[bytes, str]] = []
+    try:
+        for file in files:
+            with store.open_input_file(file.path) as source:
+                data = source.read()
+            if data.startswith(codecs.BOM_UTF8):
+                return None
+            lines += [(line, file.path) for line in data.splitlines() if line.strip(b" ")]
+    except OSError:
+        return None
+    if len(lines) > min(_MOST_LINES, limit.rows):
+        return None
+    columns = zip(*lines, strict=True) if lines else ((), ())
+    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, _LINES, strict=True)], schema=_LINES)
 
 
 def _fits(file: pq.ParquetFile, wanted: pa.Schema) -> bool:
