@@ -16,7 +16,7 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,6 +38,8 @@ from calve.spark.tasks import TaskFailed
 from calve.spark.version import arrow_schema_of
 
 RECORDS_AT_ONCE = 2000
+RECORDS_TOGETHER = 20_000
+"""Splits of different partitions that have at most this many records are read at the same time."""
 STALL_SECONDS = 60.0
 """A task fails after this time without a record; the checkpoint is retried."""
 _POLL_SECONDS = 0.1
@@ -129,9 +131,11 @@ class TopicReader:
     def read_here(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of splits, read by this process. Raises SourceLost and TransientError."""
         reading = _Reading(self)
+        few = sum(split.upper - split.lower for split in splits) <= RECORDS_TOGETHER
+        distinct = len({split.partition for split in splits}) == len(splits)
         try:
-            for split in splits:
-                for messages in reading.messages(split):
+            for group in [splits] if few and distinct else [[split] for split in splits]:
+                for messages in reading.messages(group):
                     yield reading.batch(messages, schema)
         finally:
             reading.close()
@@ -214,6 +218,21 @@ def _place(message: Any) -> list[Any]:
     return [message.topic(), message.partition(), message.offset()]
 
 
+@dataclass
+class _Place:
+    """How far a split is read."""
+
+    split: OffsetRange
+    at: int
+    """The next offset."""
+    records: list[Any] = field(default_factory=list)
+
+    def taken(self) -> list[Any]:
+        """The records that were read, which are no longer kept."""
+        found, self.records = self.records, []
+        return found
+
+
 class _Reading:
     """A running consumer."""
 
@@ -236,27 +255,45 @@ class _Reading:
     def close(self) -> None:
         self._consumer.close()
 
-    def messages(self, split: OffsetRange) -> Iterator[list[Any]]:
-        """The records of a split, without gaps for markers and for aborted and compacted records."""
-        self._consumer.assign([self._kafka.TopicPartition(self._reader.topic, split.partition, split.lower)])
-        at, heard = split.lower, time.monotonic()
-        while at < split.upper:
-            found = self._consumer.consume(min(RECORDS_AT_ONCE, split.upper - at), _POLL_SECONDS)
-            wanted = []
+    def messages(self, splits: Sequence[OffsetRange]) -> Iterator[list[Any]]:
+        """The records of splits of different partitions, without gaps for markers, aborted and compacted records.
+
+        A single split is a stream. Several are read at the same time, because each one alone takes a tenth of a second
+        however few records it has; their records are held in memory, and delivered partition by partition.
+        """
+        places = {split.partition: _Place(split, split.lower) for split in splits}
+        partitions = [self._partition(split.partition, split.lower) for split in splits]
+        self._consumer.assign(partitions)
+        heard = time.monotonic()
+        while unfinished := [place for place in places.values() if place.at < place.split.upper]:
+            wanted = sum(place.split.upper - place.at for place in unfinished)
+            found = self._consumer.consume(min(RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
             for message in found:
-                if message.error() is not None:
-                    at = max(at, self._end(message, split))
-                elif message.offset() < split.upper:
-                    wanted.append(message)
-                    at = message.offset() + 1
-                else:
-                    at = split.upper
-            if wanted:
-                yield wanted
+                place = places.get(message.partition(), unfinished[0])
+                self._take(message, place)
+                if place.at >= place.split.upper and len(unfinished) > 1:
+                    self._consumer.pause([self._partition(place.split.partition)])
+            if len(splits) == 1 and unfinished[0].records:
+                yield unfinished[0].taken()
             if found:
                 heard = time.monotonic()
             elif time.monotonic() - heard > STALL_SECONDS:
-                raise self._silent(split, at)
+                raise self._silent(unfinished[0].split, unfinished[0].at)
+        for split in splits:
+            if places[split.partition].records:
+                yield places[split.partition].taken()
+
+    def _partition(self, number: int, *offset: int) -> Any:
+        return self._kafka.TopicPartition(self._reader.topic, number, *offset)
+
+    def _take(self, message: Any, place: "_Place") -> None:
+        if message.error() is not None:
+            place.at = max(place.at, self._end(message, place.split))
+        elif message.offset() < place.split.upper:
+            place.records.append(message)
+            place.at = message.offset() + 1
+        else:
+            place.at = place.split.upper
 
     def _end(self, message: Any, split: OffsetRange) -> int:
         """The offset of the end of a partition; any other event instead of a record is an error."""
