@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
+from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,10 +23,12 @@ from calve.iceberg.planning.travel import AsOf
 from calve.keylookup.index.build import KeyReader
 from calve.keylookup.index.key_index import KeyIndex
 from calve.keylookup.index.manifest import IndexManifest, IndexOwner
-from calve.model.checkpoint import Offsets, SizeHint, canonical_offsets
+from calve.model.checkpoint import Offsets, SizeHint, SizeLimit, canonical_offsets
 from calve.model.health import SourcePosition
 from calve.model.spec import Upsert
 from calve.reader.key_positions import KeyMemory
+from calve.source.files.in_memory import read_parquet
+from calve.storage.listing import KnownFile
 from calve.storage.state import LocalState, StateFolder, StateStore
 
 
@@ -61,9 +65,19 @@ class Batches:
         return SourcePosition()
 
     def frame(self, spark: SparkSession, _start: Offsets, end: Offsets) -> DataFrame:
+        return spark.read.schema(DDL).parquet(self._folder(end))
+
+    def arrow_records(
+        self, _spark: SparkSession, _start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+    ) -> pa.Table | None:
+        """As a source of files reads them."""
+        paths = sorted(Path(self._folder(end)).glob("*.parquet"))
+        known = [KnownFile(0, str(path), path.stat().st_size) for path in paths]
+        return read_parquet(LocalFileSystem(), known, columns, limit)
+
+    def _folder(self, end: Offsets) -> str:
         number = int(end or 0)
-        path = self._workload.initial if number == 1 else self._workload.batch(number - 2)
-        return spark.read.schema(DDL).parquet(path)
+        return self._workload.initial if number == 1 else self._workload.batch(number - 2)
 
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         return self.frame(spark, None, end)

@@ -206,13 +206,18 @@ def _make_changes(workload: Workload, home: Path) -> None:
     spark.stop()
 
 
+def read_table(connection: duckdb.DuckDBPyConnection, table: str) -> str:
+    """SQL of an Iceberg table in DuckDB."""
+    for name in ("avro", "iceberg"):
+        folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
+        connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
+    return f"iceberg_scan('{table}')"
+
+
 def _read(table: str) -> tuple[object, ...]:
     """The digest of a table, by DuckDB."""
     with duckdb.connect(":memory:") as connection:
-        for name in ("avro", "iceberg"):
-            folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
-            connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
-        return _digest(connection, f"iceberg_scan('{table}')")
+        return _digest(connection, read_table(connection, table))
 
 
 def _read_copied(table: str, home: Path) -> tuple[object, ...]:
