@@ -88,15 +88,23 @@ def fits_the_driver(size: SizeHint) -> bool:
 @contextmanager
 def share_of_driver(size: SizeHint, context: SparkContext) -> Iterator[SizeLimit]:
     """How much of a batch of this size may be in the driver's memory while the block runs."""
-    limit = SizeLimit(DRIVER_ROWS, DRIVER_BYTES)
-    large = (size.rows or 0) > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
-    if not (large and is_local(context.master or "") and _large.acquire(blocking=False)):
-        yield limit
+    usual = SizeLimit(DRIVER_ROWS, DRIVER_BYTES)
+    is_large = (size.rows or 0) > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
+    large = largest_share(context) if is_large else None
+    if large is None or not _large.acquire(blocking=False):
+        yield usual
         return
     try:
-        yield SizeLimit(_LOCAL_SHARE * DRIVER_ROWS, max(DRIVER_BYTES, machine_memory() // _MEMORY_PARTS))
+        yield large
     finally:
         _large.release()
+
+
+def largest_share(context: SparkContext) -> SizeLimit | None:
+    """The most that one batch may have in the memory of a local driver; None on a cluster."""
+    if not is_local(context.master or ""):
+        return None
+    return SizeLimit(_LOCAL_SHARE * DRIVER_ROWS, max(DRIVER_BYTES, machine_memory() // _MEMORY_PARTS))
 
 
 def _native(layout: ChangeColumns, target: WriteTarget) -> bool:

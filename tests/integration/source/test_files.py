@@ -189,3 +189,24 @@ def test_a_malformed_line_halts_the_sink_and_a_mended_file_lets_it_go_on(
     again.await_caught_up(60)
     again.stop()
     assert rows(tmp_path) == {1: "a", 2: "b"}
+
+
+def test_a_backlog_of_parquet_is_read_in_checkpoints_that_fit_a_share_of_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "backlog"
+    folder.mkdir()
+    for number in range(5):
+        pq.write_table(pa.table({"id": [number]}), folder / f"{number}.parquet")
+    size = (folder / "0.parquet").stat().st_size
+
+    def taken(limit: int, *, whole: bool = False, most: int = 1000) -> int:
+        source = files(folder, format="parquet", schema="id BIGINT", max_files_per_checkpoint=most).open(
+            LocalState(tmp_path / f"state{limit}{whole}{most}"), SystemClock()
+        )
+        source.limit(limit)
+        source.next_end(None, whole=whole)
+        return 5 - source.unread
+
+    assert taken(4 * 3 * size) == 3
+    assert taken(4 * 3 * size, most=2) == 2
+    assert taken(4 * 3 * size, whole=True) == 5
+    assert taken(1) == 1, "there is always one"

@@ -12,6 +12,7 @@ for CSV) select Spark's own reader instead, in its strictest mode (`FAILFAST`) u
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -154,10 +155,15 @@ class FileSource:
         """Number of files up to the last places."""
         self._needed: Needed = _all_of_them
         self._left_out: set[str] = set()
+        self._most_bytes: int | None = None
 
     def narrow(self, needed: Needed) -> None:
         """Read only the files of a checkpoint that `needed` selects: no row of the others would become a change."""
         self._needed = needed
+
+    def limit(self, size: int) -> None:
+        """Let checkpoints of Parquet files have at most about so many bytes in memory, if there is more to read."""
+        self._most_bytes = size if self._definition.typed else None
 
     @property
     def name(self) -> str:
@@ -203,7 +209,7 @@ class FileSource:
         fresh, changed = seen.compare(self._listing.files())
         for change in changed:
             self._report(change)
-        taken = sorted(fresh)[: None if whole else self._definition.max_files]
+        taken = sorted(fresh) if whole else self._within_limits(sorted(fresh))
         self._unread = len(fresh) - len(taken)
         self._end = len(seen) + len(fresh)
         self._files_at = {place: len(seen)}
@@ -212,6 +218,14 @@ class FileSource:
         following = self._ledger.add(place, taken)
         self._files_at[following] = len(seen) + len(taken)
         return following.to_offsets()
+
+    def _within_limits(self, files: list[KnownFile]) -> list[KnownFile]:
+        """The first files of a checkpoint; at least one."""
+        files = files[: self._definition.max_files]
+        if self._most_bytes is None or len(files) < 2:
+            return files
+        sizes = accumulate(self._in_memory(file.size) for file in files)
+        return files[: max(1, sum(size <= self._most_bytes for size in sizes))]
 
     def begin(self) -> Offsets:
         return None
@@ -355,9 +369,11 @@ class FileSource:
         return read_lines(lines, fields, definition.epoch_unit)
 
     def size(self, start: Offsets, end: Offsets) -> SizeHint:
-        total = sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))
-        compressed = self._definition.format in {"parquet", "orc"}
-        return SizeHint(bytes=total * 4 if compressed else total)
+        return SizeHint(bytes=self._in_memory(sum(f.size for f in self._ledger.files(Place.of(start), Place.of(end)))))
+
+    def _in_memory(self, size: int) -> int:
+        """An estimate for so many bytes of files."""
+        return 4 * size if self._definition.format in {"parquet", "orc"} else size
 
     def ended(self, _end: Offsets) -> bool:
         return False

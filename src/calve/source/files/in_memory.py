@@ -20,7 +20,9 @@ from calve.source.files.records import LINES
 from calve.spark.version import arrow_schema_of
 from calve.storage.listing import KnownFile
 
-MOST_FILES = 64
+MOST_FILES = 1000
+_FILES_AT_ONCE = 64
+"""Open at the same time."""
 _THREADS = 8
 _MOST_LINES = 5_000
 """Python code converts them one by one, and blocks all other sinks meanwhile."""
@@ -37,23 +39,34 @@ def read_parquet(
     store: fs.FileSystem, files: Sequence[KnownFile], records: T.StructType, limit: SizeLimit
 ) -> pa.Table | None:
     """The rows of files with the columns of `records`, file by file; None if Spark has to read them."""
+    wanted = arrow_schema_of(records)
     if len(files) > MOST_FILES or sum(file.size for file in files) > limit.bytes:
         return None
-    wanted = arrow_schema_of(records)
+    parts: list[pa.Table] = []
+    with ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
+        for start in range(0, len(files), _FILES_AT_ONCE):
+            room = SizeLimit(limit.rows - sum(p.num_rows for p in parts), limit.bytes - sum(p.nbytes for p in parts))
+            found = _read_together(store, files[start : start + _FILES_AT_ONCE], (wanted, room), pool)
+            if found is None:
+                return None
+            parts += found
+    return pa.concat_tables(parts).cast(wanted)  # without the metadata of fields
+
+
+def _read_together(
+    store: fs.FileSystem, files: Sequence[KnownFile], what: tuple[pa.Schema, SizeLimit], pool: ThreadPoolExecutor
+) -> list[pa.Table] | None:
+    wanted, limit = what
     try:
-        with ExitStack() as opened, ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
-            found = list(
-                pool.map(lambda file: pq.ParquetFile(opened.enter_context(store.open_input_file(file.path))), files)
-            )
-            if not all(_fits(file, wanted) for file in found) or not _is_within(
-                limit, [file.metadata for file in found]
-            ):
+        with ExitStack() as opened:
+            sources = [opened.enter_context(store.open_input_file(file.path)) for file in files]
+            found = list(pool.map(pq.ParquetFile, sources))
+            if not all(_fits(file, wanted) for file in found) or not _is_within(limit, [f.metadata for f in found]):
                 return None
             parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=True), found))
     except (OSError, pa.ArrowException):
         return None
-    rows = pa.concat_tables([part.select(wanted.names).replace_schema_metadata() for part in parts])
-    return rows.cast(wanted)  # without the metadata of fields
+    return [part.select(wanted.names).replace_schema_metadata() for part in parts]
 
 
 def read_json_lines(store: fs.FileSystem, files: Sequence[KnownFile], limit: SizeLimit) -> pa.Table | None:
