@@ -16,14 +16,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 import calve
 from calve import faults
 from calve.clock import Clock
 from calve.errors import CalveError
 from calve.lake import Lake
-from calve.model.checkpoint import Offsets
+from calve.model.checkpoint import Offsets, SizeLimit
 from calve.model.spec import Envelope
 from calve.pipeline.query import Query, exit_code
 from calve.pipeline.sink import Sink
@@ -71,18 +73,28 @@ class Counted:
 
     def open(self, store: StateStore, clock: Clock) -> Source:
         opened = self.definition.open(store, clock)
-        frame = opened.frame
+        frame, arrow_records = opened.frame, opened.arrow_records
         last = offsets_at(self.definition.rows + (self.definition.changes or 0))
         awaited = watch(self.awaits) if self.awaits else None
 
+        def note(start: Offsets, end: Offsets) -> None:
+            with self.file.open("a") as reads:
+                reads.write(f"{start} {end}\n")
+            if awaited and end == last:
+                awaited.wait(AWAITED_SECONDS)
+
         def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:
             if start != end:  # else it is asked for its columns
-                with self.file.open("a") as reads:
-                    reads.write(f"{start} {end}\n")
-                if awaited and end == last:
-                    awaited.wait(AWAITED_SECONDS)
+                note(start, end)
             return frame(spark, start, end)
 
+        def counted_in_memory(
+            _spark: SparkSession, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+        ) -> pa.Table | None:
+            note(start, end)
+            return arrow_records(_spark, start, end, columns, limit)
+
+        opened.arrow_records = counted_in_memory  # type: ignore[method-assign]
         opened.frame = counted  # type: ignore[method-assign]
         return opened
 
