@@ -1,11 +1,16 @@
 """Rows rewritten per change and predicted cost of reads by policy: `python benchmarks/compaction_costs.py`.
 
+    PYTHONPATH=. python benchmarks/compaction_costs.py --measure [--rows 500000] [--batch 10000] [--spark]
+
 A table of 5 million rows gets batches of changes; files, their deletes and their keys are numbers, the choice of files
 is calve's. No file is read or written, so it takes no quiet machine. Each line is one policy on one workload:
 
     rewritten   rows rewritten per changed row
     reads       predicted cost of a full read, as a ratio to a fresh table: mean over all batches
     worst       the same, the highest
+
+With `--measure`, a real table of `--rows` rows is changed, compacted by the default policy and read by DuckDB,
+pyiceberg and calve, and with `--spark` by Spark with the Iceberg runtime, beside the prediction (`measured_reads.py`).
 
 `uniform` updates any row, `recent` mostly the newest tenth of the keys, `inserts` adds nine rows for each update.
 """
@@ -30,6 +35,8 @@ BUCKETS = 64
 """Ranges of keys: rows of one range are alike."""
 LOOK_EVERY, LOOK_SECONDS = 8, 600.0
 """When a sink plans, as in `calve.pipeline.upkeep`, which would import Spark."""
+MEASURE_EVERY = 4
+"""Batches between two reads of a real table."""
 
 Counts = NDArray[np.float64]
 
@@ -148,12 +155,24 @@ POLICIES = {
 def main() -> None:
     """Sweep and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--batch", type=int, default=100_000, help="changes per batch")
+    parser.add_argument("--measure", action="store_true", help="read a real table instead")
+    parser.add_argument("--rows", type=int, default=500_000, help="of the table that is measured")
+    parser.add_argument("--spark", action="store_true", help="let Spark read it, too")
+    parser.add_argument("--batch", type=int, help="changes per batch; 100,000, or a fiftieth of the rows measured")
     parser.add_argument("--seconds", type=float, default=1.0, help="time between two batches")
-    parser.add_argument("--batches", type=int, default=200)
+    parser.add_argument("--batches", type=int, help="200, or 40 if it is measured")
     parser.add_argument("--workloads", nargs="*", default=[one.name for one in WORKLOADS])
     parser.add_argument("--policies", nargs="*", default=list(POLICIES))
     given = parser.parse_args()
+    if given.measure:
+        from measured_reads import Measured, measure  # noqa: PLC0415 - imports Spark
+
+        batch, batches = given.batch or given.rows // 50, given.batches or 40
+        for version in (2, 3):
+            what = Measured(given.rows, batch, batches, given.seconds, MEASURE_EVERY, given.spark)
+            measure(version, what, LOOK_EVERY, TARGET)
+        return
+    given.batch, given.batches = given.batch or 100_000, given.batches or 200
     settings: dict[str, Any] = {"batch": given.batch, "seconds": given.seconds, "batches": given.batches}
     print(f"{given.batches} batches of {given.batch:,} changes, one every {given.seconds:g} s, into {ROWS:,} rows")
     for kind in (DeleteKind.POSITION, DeleteKind.VECTOR):

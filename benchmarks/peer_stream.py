@@ -117,7 +117,8 @@ def main() -> None:
                         (incoming / file.name).hardlink_to(file)
                     query.await_caught_up(PATIENCE)
                     answer["commits"] = [
-                        {"at": c.at_ms / 1000, "changes": c.changes, "phases": dict(c.phases)} for c in commits
+                        {"at": c.at_ms / 1000, "changes": c.changes, "seconds": c.seconds, "phases": dict(c.phases)}
+                        for c in commits
                     ]
                 case "settle":
                     query.await_maintained(600)

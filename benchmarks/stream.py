@@ -1,25 +1,27 @@
 """A steady stream: changes per second, CPU per million changes, and where the time goes; calve beside Flink.
 
     PYTHONPATH=. python benchmarks/stream.py [--rows 5000000] [--files 30] [--changes 100000 ...]
-        [--systems positions,flink] [--maintenance on|off] [--runs 1] [--json FILE]
+        [--systems positions,flink] [--maintenance on|off|both] [--runs 1] [--json FILE]
 
 A table of `--rows` rows gets `--files` files of `--changes` changes (90 % updates of uniform keys, 5 % inserts, 5 %
 deletes), which are all there from the start; several numbers of changes are measured one after the other, each on a
 table of its own. 1,000, 10,000, 100,000 and 1,000,000 are the usual ones.
 
     positions, vectors, equality    a sink that reads the folder, one commit per file, as `calve run --until-caught-up`
-                                    does; with `--maintenance off` it compacts nothing
+                                    does; with `--maintenance off` it compacts nothing, with `both` there is a stream of
+                                    each, and the batch times of both are compared
     flink                           Flink's upsert sink (equality deletes, no maintenance), commits every second, from
                                     the same changes in Parquet (`peer_flink.py`); `scripts/fetch_flink.py .cache/flink`
                                     fetches it, and without it the benchmark says so and leaves it out
 
 Systems run one after the other, each in processes of its own, on two cores. The rate is that between the first and the
-last commit of the stream, after the table was loaded by the same job. CPU is that of all processes of a system from the
-first file to the last commit. Where the time goes is wall clock per file by phase, as the log of commits states it, for
-the two threads of a sink, which work at the same time: the one that reads and the one that commits; what is left of the
-stream's time is idle (waiting for the other thread, or for the machine). Beside them: CPU seconds of the JVM by what
-its threads do (tasks; compilation of Java code; garbage; the driver, which plans and schedules: Spark's own
-bookkeeping), and the time of maintenance, by kind.
+last commit of the stream, after the table was loaded by the same job. The batch time is the time between two commits: a
+stream that is never idle pays for maintenance in it; the time of a commit is that of its last attempt. CPU is that of
+all processes of a system from the first file to the last commit. Where the time goes is wall clock per file by phase,
+as the log of commits states it, for the two threads of a sink, which work at the same time: the one that reads and the
+one that commits; what is left of the stream's time is idle (waiting for the other thread, or for the machine). Beside
+them: CPU seconds of the JVM by what its threads do (tasks; compilation of Java code; garbage; the driver, which plans
+and schedules: Spark's own bookkeeping), and the time of maintenance, by kind.
 
 Every row is checked: DuckDB compares the table with what the changes say, and a wrong table ends the benchmark. DuckDB
 does not read equality deletes; Spark with the Iceberg runtime copies such tables first. Rates mean little on a machine
@@ -27,6 +29,7 @@ that does something else; CPU seconds still do.
 """
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -34,6 +37,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -77,6 +81,10 @@ class Result:
     load_seconds: float = 0.0
     seconds: float = 0.0
     """From the first file to the last commit."""
+    batches: list[float] = field(default_factory=list)
+    """Seconds between two commits."""
+    commit_seconds: list[float] = field(default_factory=list)
+    """Of each commit, the attempt that succeeded."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by phase, of all commits."""
     jvm_cpu: dict[str, float] = field(default_factory=dict)
@@ -98,6 +106,7 @@ class Result:
         ]
         if not self.phases:
             return found
+        found.append(f"  batch time {_spread(self.batches)}; commits {_spread(self.commit_seconds)}")
         for thread, phases in (("reads", FEED), ("commits", tuple(p for p in PHASES if p not in FEED))):
             spent = {name: self.phases[name] for name in phases if name in self.phases}
             spent["idle"] = max(0.0, self.seconds - sum(spent.values()))
@@ -142,6 +151,8 @@ def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool)
         python_cpu=answer["python_cpu"] / millions,
         load_seconds=loaded["seconds"],
         seconds=answer["seconds"],
+        batches=_between(answer["commits"]),
+        commit_seconds=[commit["seconds"] for commit in answer["commits"]],
         phases=phases,
         jvm_cpu={kind: seconds / millions for kind, seconds in answer["jvm_cpu"].items()},
         upkeep=answer["upkeep"],
@@ -185,6 +196,20 @@ def run_flink(workload: Workload, home: Path) -> Result:
         load_seconds=loaded - began,
         seconds=seconds,
     )
+
+
+def _between(commits: list[dict[str, Any]]) -> list[float]:
+    return [later["at"] - earlier["at"] for earlier, later in itertools.pairwise(commits)]
+
+
+def _p90(seconds: Sequence[float]) -> float:
+    return statistics.quantiles(seconds, n=10, method="inclusive")[-1] if len(seconds) > 1 else sum(seconds)
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "unknown"
+    return f"{1000 * statistics.median(seconds):.0f} ms in the median, {1000 * _p90(seconds):.0f} ms at p90"
 
 
 def _rate(commits: list[dict[str, Any]]) -> float:
@@ -290,7 +315,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=30)
     parser.add_argument("--changes", type=int, nargs="+", default=[CHANGES])
     parser.add_argument("--systems", type=_systems, default=["positions", "flink"])
-    parser.add_argument("--maintenance", choices=("on", "off"), default="on")
+    parser.add_argument("--maintenance", choices=("on", "off", "both"), default="on")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
@@ -301,21 +326,38 @@ def main() -> None:
     for changes in given.changes:
         workload = make_workload(ROOT / ".cache" / "bench", given.rows, given.files, changes)
         workload.files()
+        kinds = {"on": (True,), "off": (False,), "both": (False, True)}[given.maintenance]
+        planned = [(s, on) for s in given.systems for on in (kinds if s in CALVE else (False,))]
         for _ in range(given.runs):
-            for system in given.systems:
+            for system, maintenance in planned:
                 with tempfile.TemporaryDirectory(prefix="calve-stream-") as folder:
                     home = Path(folder)
                     if system == "flink":
                         result = run_flink(workload, home)
                     else:
-                        result = run_calve(system, workload, home, maintenance=given.maintenance == "on")
+                        result = run_calve(system, workload, home, maintenance=maintenance)
                 results.append(result)
                 print("\n".join(result.lines()), flush=True)
-        _compare([result for result in results if result.changes == changes])
+        measured = [result for result in results if result.changes == changes]
+        _compare(measured)
+        _compare_maintenance(measured)
     if given.json:
         given.json.write_text(
             json.dumps({"versions": _versions(given.systems), "results": [asdict(r) for r in results]})
         )
+
+
+def _compare_maintenance(results: list[Result]) -> None:
+    """Print what maintenance costs a batch, where streams with and without it were measured."""
+    for system in dict.fromkeys(result.system for result in results if result.system in CALVE):
+        own = [result for result in results if result.system == system]
+        if {result.maintenance for result in own} != {True, False}:
+            continue
+        for what, name in (("batches", "batch time"), ("commit_seconds", "commits")):
+            on, off = ([s for r in own if r.maintenance is kind for s in getattr(r, what)] for kind in (True, False))
+            if on and off:
+                median, high = statistics.median(on) / statistics.median(off), _p90(on) / _p90(off)
+                print(f"{system}, {name} with maintenance to without: {median:.2f}x in the median, {high:.2f}x at p90")
 
 
 def _compare(results: list[Result]) -> None:

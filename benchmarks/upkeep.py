@@ -1,45 +1,61 @@
 """Compaction, expiry and orphan removal of calve beside Spark's procedures, on equal tables of many small files.
 
-    python benchmarks/upkeep.py [--files 2000] [--rows 500] [--commits 40] [--orphans 5000] [--folder DIR]
+    PYTHONPATH=. python benchmarks/upkeep.py [--files 20000] [--rows 200] [--commits 40] [--orphans 50000]
+        [--minutes 8] [--folder DIR]
 
-Both tables are made by the same steps in folders of their own, without Spark: small data files in many commits, then
-position deletes and equality deletes. `--files 20000 --orphans 50000` is what a busy sink without maintenance leaves in
-a few hours. Each side works in a process of its own, and starts before it is measured: seconds are those of the jobs.
-Peak memory is that of all processes of a side, from its start to the end of the job. DuckDB reads both tables before
-and after, and what is left on disk is compared with what the tables name.
+The table is made once, file by file and without Spark: small data files in many commits, each with position deletes and
+equality deletes of its own: what a busy sink without maintenance leaves in a few hours. Both sides get it in turn, at
+the same path. Each works in a process of its own, and starts before it is measured: seconds are those of the jobs.
+Memory is the highest sum of all processes of a side during a job, and the parts of Python and of the JVM in it. DuckDB
+reads the table after each side (before, 20,000 files with equality deletes are too much for it) and finds the rows that
+the deletes leave, and what is left on disk is counted.
 
     compact    calve.compact              rewrite_data_files (every file with deletes; dangling ones are removed)
     expire     calve, no grace            expire_snapshots (retain_last => 1)
     orphans    calve, both runs           remove_orphan_files (older than two days, as the orphans are)
+
+A side that has not ended after its share of `--minutes` is stopped; its job is shown with the time that it had.
 """
 
 import argparse
 import json
 import os
-import random
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from upserts import JAR, ROOT
 
 import calve
 from calve.catalog.connect import connect_embedded
+from calve.clock import RandomIds
+from calve.iceberg.files.store import open_output
+from calve.iceberg.schema.arrow import arrow_schema, metrics_of
 from calve.maintain.expire import expire_snapshots
 from calve.maintain.orphans import OrphanOptions, remove_orphans
-from calve.model.files import WrittenFile
+from calve.model.files import Content, WrittenFile
 from calve.spark.session import embedded_session
-from tests.support.foreign import NAME, ForeignTable, exchange_files
-from tests.support.readers import duckdb_rows
+from tests.support.foreign import NAME, POSITION_DELETES, ForeignTable, exchange_files
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
@@ -48,7 +64,9 @@ SCHEMA = Schema(
     identifier_field_ids=[1],
 )
 JOBS = ("compact", "expire", "orphans")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+WATCH_SECONDS = 0.2
+_PSS = re.compile(r"^Pss: +(\d+) kB", re.MULTILINE)
+BEGAN = time.perf_counter()
 OLD = timedelta(days=10)
 
 
@@ -63,25 +81,63 @@ class Scale:
     orphans: int
 
 
-def make_table(home: Path, scale: Scale) -> None:
-    """Write the table file by file: equal for equal scales. A tenth of the rows is deleted, by position and by key."""
-    rng, made = random.Random(1), ForeignTable(home, SCHEMA)
-    per_commit = max(1, scale.files // scale.commits)
-    written: list[WrittenFile] = []
-    while len(written) < scale.files:
+class SmallFiles:
+    """Writes files of one table without loading it for each."""
+
+    def __init__(self, table: Table) -> None:
+        self._location, self._ids = table.location(), RandomIds()
+
+    def write(
+        self, content: Content, schema: Schema, columns: dict[str, Any], fields: tuple[int, ...] = ()
+    ) -> WrittenFile:
+        """Write one file."""
+        path = f"{self._location}/data/{self._ids.new_id()}.parquet"
+        written = pa.table(columns, schema=arrow_schema(schema))
+        with open_output(path, {}) as sink:
+            with pq.ParquetWriter(sink, written.schema, compression="zstd") as writer:
+                writer.write_table(written)
+            size = sink.tell()
+        metrics, offsets = metrics_of(writer.writer.metadata, schema, {})
+        return WrittenFile(content, path, len(written), size, 0, (), metrics, offsets, fields)
+
+
+def make_table(home: Path, scale: Scale) -> tuple[int, float]:
+    """Write the table file by file; returns what `facts_of` must find.
+
+    A tenth of the rows is deleted, by position and by key.
+    """
+    rng, made = np.random.default_rng(1), ForeignTable(home, SCHEMA)
+    files, keys = SmallFiles(made.table), Schema(SCHEMA.find_field("id").model_copy(update={"required": False}))
+    per_commit, written = max(1, scale.files // scale.commits), 0
+    statuses = np.array(["open", "paid", "sent"])
+    live, amounts = np.ones(scale.files * scale.rows, bool), np.empty(scale.files * scale.rows)
+    live[::20] = False
+    while written < scale.files:
         new: list[WrittenFile] = []
-        for _ in range(min(per_commit, scale.files - len(written))):
-            first = (len(written) + len(new)) * scale.rows
-            rows = [
-                {"id": n, "amount": rng.uniform(1, 500), "status": rng.choice(["open", "paid", "sent"])}
-                for n in range(first, first + scale.rows)
-            ]
-            new.append(made.data(rows))
+        for _ in range(min(per_commit, scale.files - written)):
+            first = (written + len(new)) * scale.rows
+            columns = {
+                "id": np.arange(first, first + scale.rows),
+                "amount": rng.uniform(1, 500, scale.rows).round(2),
+                "status": rng.choice(statuses, scale.rows),
+            }
+            amounts[first : first + scale.rows] = columns["amount"]
+            new.append(files.write(Content.DATA, SCHEMA, columns))
         exchange_files(made.table, (), new, Operation.APPEND)
-        written += new
-        places = [(file, at) for file in new for at in range(0, scale.rows, 20)]
-        gone = [{"id": rng.randrange(len(written) * scale.rows)} for _ in range(len(new) * scale.rows // 20)]
-        exchange_files(made.table, (), [made.positions(places), made.equality(["id"], gone)], Operation.DELETE)
+        written += len(new)
+        each = np.arange(0, scale.rows, 20)
+        places = {
+            "file_path": sorted(file.path for file in new for _ in each),
+            "pos": np.tile(each, len(new)),
+        }
+        gone = rng.integers(0, written * scale.rows, len(new) * scale.rows // 20)
+        live[gone] = False
+        deletes = [
+            files.write(Content.POSITION_DELETES, POSITION_DELETES, places),
+            files.write(Content.EQUALITY_DELETES, keys, {"id": gone}, (1,)),
+        ]
+        exchange_files(made.table, (), deletes, Operation.DELETE)
+        say(f"{written:,} of {scale.files:,} data files are written")
     data = Path(made.table.location().removeprefix("file://")) / "data"
     old = time.time() - OLD.total_seconds()
     for number in range(scale.orphans):
@@ -89,6 +145,12 @@ def make_table(home: Path, scale: Scale) -> None:
         path.write_bytes(b"x")
         os.utime(path, (old, old))
     made.close()
+    return int(live.sum()), round(float(amounts[live].sum()), 2)
+
+
+def say(text: str) -> None:
+    """Show progress."""
+    print(f"{time.perf_counter() - BEGAN:6.0f} s  {text}", file=sys.stderr, flush=True)
 
 
 def give_to_hadoop(home: Path) -> None:
@@ -112,10 +174,17 @@ def metadata_of(home: Path, side: str) -> str:
 
 
 def facts_of(home: Path, side: str) -> tuple[int, float]:
-    """Count the rows, and sum a column, with DuckDB."""
-    rows = duckdb_rows(metadata_of(home, side), ["id", "amount"])
-    assert len({row["id"] for row in rows}) == len(rows)
-    return len(rows), round(sum(row["amount"] for row in rows), 2)
+    """Count the rows, and sum a column, with DuckDB; keys are unique."""
+    with duckdb.connect(":memory:") as connection:
+        for name in ("avro", "iceberg"):
+            folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
+            connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
+        query = "SELECT count(*), count(DISTINCT id), sum(amount::DECIMAL(12, 2)) FROM iceberg_scan(?)"
+        found = connection.execute(query, [metadata_of(home, side)]).fetchone()
+    assert found is not None
+    rows, keys, total = found
+    assert keys == rows, f"{rows - keys} rows have the key of another"
+    return rows, round(float(total), 2)
 
 
 def files_of(home: Path) -> int:
@@ -124,43 +193,6 @@ def files_of(home: Path) -> int:
 
 
 # ---- a side, in a process of its own
-
-
-class PeakMemory:
-    """The most memory that this process and those that it started had at a time."""
-
-    def __init__(self) -> None:
-        self.bytes, self._ended = 0, threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.05):
-            self.bytes = max(self.bytes, sum(map(_memory, _family(os.getpid()))))
-
-    def end(self) -> None:
-        """Stop watching."""
-        self._ended.set()
-
-
-def _family(root: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        parents.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found = [root]
-    for pid in found:
-        found += parents.get(pid, [])
-    return found
-
-
-def _memory(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-    except OSError:
-        return 0
 
 
 def calve_jobs(home: Path) -> dict[str, Callable[[], object]]:
@@ -206,57 +238,140 @@ def spark_jobs(home: Path) -> dict[str, Callable[[], object]]:
 
 
 def work(side: str, home: Path) -> None:
-    """Do the jobs of one side, and print what each took."""
-    jobs, peak = (calve_jobs if side == "calve" else spark_jobs)(home), PeakMemory()
+    """Do the jobs of one side, and say when each begins and what it took."""
+    jobs = (calve_jobs if side == "calve" else spark_jobs)(home)
     for name in JOBS:
+        print(json.dumps({"begins": name}), flush=True)
         began = time.perf_counter()
         jobs[name]()
-        print(json.dumps({"job": name, "seconds": time.perf_counter() - began, "peak": peak.bytes}), flush=True)
-    peak.end()
+        print(json.dumps({"job": name, "seconds": time.perf_counter() - began}), flush=True)
 
 
 # ---- both
 
 
-def run_side(side: str, home: Path) -> dict[str, tuple[float, int]]:
-    """Run a side in a process of its own; seconds and peak memory of each job."""
-    command = [sys.executable, __file__, "--side", side, "--folder", str(home)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {one["job"]: (one["seconds"], one["peak"]) for one in found}
+@dataclass
+class Taken:
+    """What a job took."""
+
+    seconds: float = 0.0
+    memory: dict[str, int] = field(default_factory=lambda: {"python": 0, "java": 0})
+    """At the moment with the highest sum."""
+    ended: bool = False
+
+    @property
+    def peak(self) -> int:
+        """The highest sum of all processes."""
+        return sum(self.memory.values())
 
 
-def compare(folder: Path, scale: Scale) -> None:
-    """Make both tables, let both sides work, check, and print."""
-    taken: dict[str, dict[str, tuple[float, int]]] = {}
-    facts: set[tuple[int, float]] = set()
-    for side in ("calve", "spark"):
-        home = folder / side
-        make_table(home, scale)
+class Side:
+    """One side at work in a process of its own, watched from this one."""
+
+    def __init__(self, side: str, home: Path) -> None:
+        command = [sys.executable, __file__, "--side", side, "--folder", str(home)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+        self._process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self._side, self._job, self.taken = side, "", {name: Taken() for name in JOBS}
+
+    def run(self, seconds: float) -> dict[str, Taken]:
+        """Wait for all jobs, at most so long; what is not done then is stopped."""
+        stopping = threading.Timer(seconds, self._stop)
+        stopping.start()
+        watching = threading.Thread(target=self._watch, daemon=True)
+        watching.start()
+        began = time.perf_counter()
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not line.startswith("{"):
+                continue
+            said = json.loads(line)
+            if "begins" in said:
+                self._job, began = said["begins"], time.perf_counter()
+            else:
+                done = self.taken[said["job"]]
+                done.seconds, done.ended, self._job = said["seconds"], True, ""
+                say(f"{self._side} {said['job']}: {done.seconds:.1f} s, {done.peak / 1e6:.0f} MB")
+        if self._job:
+            self.taken[self._job].seconds = time.perf_counter() - began
+            say(f"{self._side} {self._job}: stopped after {self.taken[self._job].seconds:.0f} s")
+        stopping.cancel()
+        if self._process.wait() and not stopping.finished.is_set():
+            raise SystemExit(f"{self._side} failed")
+        watching.join()
+        return self.taken
+
+    def _stop(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        while self._process.poll() is None:
+            memory, job = _memory_below(self._process.pid), self._job
+            if job and sum(memory.values()) > self.taken[job].peak:
+                self.taken[job].memory = memory
+            time.sleep(WATCH_SECONDS)
+
+
+def _memory_below(root: int) -> dict[str, int]:
+    """What a process and all that it started have in memory, by kind; what several share counts once."""
+    found, family = {"python": 0, "java": 0}, [root]
+    for pid in family:
+        process = Path("/proc", str(pid))
+        with suppress(OSError):  # it has just ended
+            family += [int(n) for one in process.glob("task/*/children") for n in one.read_text().split()]
+            kind = "python" if "python" in (process / "exe").readlink().name else "java"  # or a fork of it
+            found[kind] += 1024 * sum(map(int, _PSS.findall((process / "smaps_rollup").read_text())))
+    return found
+
+
+def compare(folder: Path, scale: Scale, seconds: float) -> None:
+    """Make the table, let both sides work, check, and print."""
+    deadline, home, made = time.perf_counter() + seconds, folder / "home", folder / "made"
+    expected = make_table(home, scale)
+    home.rename(made)
+    taken: dict[str, dict[str, Taken]] = {}
+    for left, side in ((2, "calve"), (1, "spark")):
+        shutil.copytree(made, home)
         if side == "spark":
             give_to_hadoop(home)
-        before, files = facts_of(home, side), files_of(home)
-        taken[side] = run_side(side, home)
-        facts |= {before, facts_of(home, side)}
-        print(f"{side}: {files:,} Parquet files became {files_of(home):,}; {before[0]:,} rows")
-    assert len(facts) == 1, facts
-    print(f"{'job':10}{'calve':>10}{'Spark':>10}{'ratio':>8}{'calve':>12}{'Spark':>10}{'ratio':>8}")
+        count = files_of(home)
+        say(f"{side} begins: {count:,} Parquet files, {expected[0]:,} rows")
+        taken[side] = Side(side, home).run(max(30.0, (deadline - time.perf_counter()) / left))
+        if taken[side]["compact"].ended:
+            found = facts_of(home, side)
+            assert found == expected, f"{side} changed the table: rows and sum are {found}, expected {expected}"
+        print(f"{side}: {count:,} Parquet files became {files_of(home):,}; {expected[0]:,} rows", flush=True)
+        shutil.rmtree(home)
+    print(
+        f"{'job':10}{'calve':>10}{'Spark':>10}{'ratio':>8}   memory: calve (Python, JVM)   Spark (Python, JVM)   ratio"
+    )
     for name in JOBS:
-        (seconds, memory), (its_seconds, its_memory) = taken["calve"][name], taken["spark"][name]
+        ours, theirs = taken["calve"][name], taken["spark"][name]
         print(
-            f"{name:10}{seconds:>8.1f} s{its_seconds:>8.1f} s{seconds / its_seconds:>8.2f}"
-            f"{memory / 1e6:>9.0f} MB{its_memory / 1e6:>7.0f} MB{memory / its_memory:>8.2f}"
+            f"{name:10}{_seconds(ours):>10}{_seconds(theirs):>10}{ours.seconds / max(0.01, theirs.seconds):>8.2f}"
+            f"{_memory(ours):>28}{_memory(theirs):>28}{ours.peak / max(1, theirs.peak):>8.2f}"
         )
+
+
+def _seconds(taken: Taken) -> str:
+    return f"{'' if taken.ended else '>'}{taken.seconds:.1f} s"
+
+
+def _memory(taken: Taken) -> str:
+    return f"{taken.peak / 1e6:,.0f} MB ({taken.memory['python'] / 1e6:,.0f}, {taken.memory['java'] / 1e6:,.0f})"
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--files", type=int, default=2_000)
-    parser.add_argument("--rows", type=int, default=500)
+    parser.add_argument("--files", type=int, default=20_000)
+    parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--commits", type=int, default=40)
-    parser.add_argument("--orphans", type=int, default=5_000)
+    parser.add_argument("--orphans", type=int, default=50_000)
+    parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--side", choices=["calve", "spark"], help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -264,7 +379,8 @@ def main() -> None:
         work(given.side, given.folder)
         return
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        compare(Path(folder), Scale(given.files, given.rows, given.commits, given.orphans))
+        scale = Scale(given.files, given.rows, given.commits, given.orphans)
+        compare(Path(folder), scale, 60 * given.minutes)
 
 
 if __name__ == "__main__":

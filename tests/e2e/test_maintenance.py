@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -78,6 +79,29 @@ def test_a_sink_that_never_rests_has_few_files_and_the_right_rows(
     assert query.status().compactions == replaced(ref) >= 1
     assert " files with " in query.status().last_compaction
     assert len(table.inspect.data_files()) < 18 * max(1, 2 * len(partitions)), "or nothing was joined"
+
+
+@pytest.mark.soak
+def test_compactions_of_a_sink_sort_rows_as_the_user_wants_and_batches_by_the_key(ref: TableRef) -> None:
+    stream = Stream(10, batches=13)
+    query = run(ref, stream, small_files=8, sort_by="day, value")
+    assert query.status().compactions == 1
+    table = ref.lake.open().load_table(ref.name.identifier)
+    assert {row["id"]: row["value"] for row in duckdb_rows(table.metadata_location)} == stream.contents
+    merged, batches = list[bool](), list[bool]()
+    """Of each file, whether its rows have the order that they should have."""
+    replacing = {s.snapshot_id for s in table.snapshots() if s.summary and s.summary.operation.value == "replace"}
+    for entry in table.inspect.entries().to_pylist():
+        if entry["data_file"]["content"] == 0 and entry["status"] != 2:
+            with table.io.new_input(entry["data_file"]["file_path"]).open() as file:
+                rows = pq.read_table(file).to_pylist()
+            if entry["snapshot_id"] in replacing:
+                merged.append(rows == sorted(rows, key=lambda row: (row["day"], row["value"])))
+            else:
+                batches.append(rows == sorted(rows, key=lambda row: row["id"]))
+    assert merged == [True]
+    assert len(batches) >= 3
+    assert all(batches)
 
 
 def test_maintenance_that_fails_is_no_failure_of_the_sink(ref: TableRef) -> None:

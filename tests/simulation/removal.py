@@ -12,8 +12,8 @@ failpoint. The world checks each removed file and each commit:
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from calve.iceberg.snapshot.history import NamedSink
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot, journalled
 from calve.iceberg.snapshot.retention import MAIN, Expired, ExpiryPolicy, History, PastRef, PastSnapshot, expired
 from calve.maintain import removal
-from calve.maintain.removal import InFlight, Removal, RemovalReport
+from calve.maintain.removal import Difference, InFlight, Removal, RemovalReport
 from calve.model.progress import tag_name
 from calve.model.spec import RetentionOptions
 
@@ -58,6 +58,10 @@ class Setup:
     crash: float
     min_keep: int
     faults: frozenset[str]
+    at_once: int
+    """Files that are removed between two loads of the table."""
+    tasks: bool
+    """Files are compared all at once, as Spark tasks do it."""
 
 
 FAULTS = {
@@ -94,6 +98,8 @@ class RemovalWorld:
             "min_keep": rng.choice([1, 1, 3]),
             "faults": frozenset(name for name, share in FAULTS.items() if rng.random() < share),
         }
+        apart = random.Random(f"comparison {seed}")
+        drawn |= {"at_once": apart.choice([1, 1000]), "tasks": apart.random() < 0.5}
         self.setup = Setup(**{**drawn, **fixed})
         self.now, self.numbers = 1000, 0
         self.trace: list[str] = []
@@ -391,6 +397,38 @@ class SimulatedFiles:
         world.remove(paths)
 
 
+class SimulatedTasks:
+    """Implements the port `TaskComparison`: manifests are read in any order, and nothing again."""
+
+    from_bytes = 0
+
+    def __init__(self, files: SimulatedFiles) -> None:
+        self._files = files
+
+    @contextmanager
+    def compare(
+        self, candidates: Collection[str], kept: Collection[str], check: Callable[[], None]
+    ) -> Iterator[Difference]:
+        check()
+        named: set[str] = set()
+        missing: set[str] = set()
+        unnamed: dict[str, NamedFile] = {}
+        manifests = sorted([*((one, False) for one in candidates), *((one, True) for one in kept)])
+        for manifest, stays in manifests:
+            try:
+                found = {file.path: file for file in self._files.files_in(manifest)}
+            except FileNotFoundError:
+                missing |= {manifest} if stays else set()
+            except OSError as error:
+                removal.refuse_unreadable(error)
+            else:
+                if stays:
+                    named |= found.keys()
+                else:
+                    unnamed |= found
+        yield Difference(frozenset(missing), iter([[file for path, file in unnamed.items() if path not in named]]))
+
+
 class Job:
     """A process that expires snapshots and then removes files."""
 
@@ -427,7 +465,10 @@ class Job:
         with suppress(CommitConflict, CommitUnknown):
             self.expire(journal)
         files = SimulatedFiles(world)
-        self.report = Removal(files, journal, self.in_flight, self, grace_ms=GRACE).run()
+        tasks = SimulatedTasks(files) if world.setup.tasks else None
+        at_once = world.setup.at_once
+        removal = Removal(files, journal, self.in_flight, self, grace_ms=GRACE, tasks=tasks, at_once=at_once)
+        self.report = removal.run()
 
     def expire(self, journal: RemovalJournal) -> None:
         world = self.world

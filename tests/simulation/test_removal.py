@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from calve.iceberg.snapshot import retention
 from calve.iceberg.snapshot.expired_files import NamedFile
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal
 from calve.maintain import removal
 from calve.maintain.removal import InFlight, Removal
+from calve.storage.path_hashes import Hashes, PathSet
 from tests.simulation import removal as simulated
 from tests.simulation.contents import Violation
 from tests.simulation.removal import RemovalSimulation, simulate_removal
@@ -84,6 +87,20 @@ def lists_first(removing: Removal, work: Any, entries: Any, _report: Any, **_opt
         removing._journal.delete(entry)
 
 
+class Forgetful(PathSet):
+    def contains(self, hashes: Hashes) -> NDArray[np.bool_]:
+        found = super().contains(hashes)
+        super().__init__()
+        return found
+
+
+COMPARE = simulated.SimulatedTasks.compare
+
+
+def compare_with_nothing(tasks: Any, candidates: Any, _kept: Any, check: Any) -> Any:
+    return COMPARE(tasks, candidates, (), check)
+
+
 SEEN, KEPT = RemovalEntry.seen, retention.kept_by_branch
 
 MUTATIONS = [
@@ -112,9 +129,20 @@ MUTATIONS = [
         seed=701_515,
     ),
     Mutation(
+        "manifests that were found before one removal are forgotten before the next",
+        ((removal, "PathSet", Forgetful),),
+        only("add_files", "merge", "overwrite", at_once=1, tasks=False),
+        seed=700_976,
+    ),
+    Mutation(
         "files are not compared with those of kept manifests",
         ((removal._Work, "_unnamed", lambda _, files, __: list(files.values())),),
-        only("merge"),
+        only("merge", tasks=False),
+    ),
+    Mutation(
+        "files that tasks compare are not compared with those of kept manifests",
+        ((simulated.SimulatedTasks, "compare", compare_with_nothing),),
+        only("merge", tasks=True),
     ),
     Mutation(
         "a snapshot that is back does not matter",

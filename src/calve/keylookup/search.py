@@ -39,6 +39,10 @@ FORGETFUL = KeyMemory()
 """Remembers nothing."""
 
 
+MAINTENANCE_POOL = "calve-maintenance"
+"""Pool of the jobs of maintenance by hand."""
+
+
 @dataclass(frozen=True)
 class SparkJobs:
     """Where Spark jobs of a sink run."""

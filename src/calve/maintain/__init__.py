@@ -6,6 +6,6 @@ rewrite     rewrites one group of files in this process, or many with Spark task
 convert     converts equality deletes, of any writer, to position deletes
 manifests   groups manifests by partition
 expire      expires snapshots
-removal     removes the files of expired snapshots
+removal     removes the files of expired snapshots; removal_tasks compares many of them with Spark tasks
 orphans     removes files that nothing refers to
 """

@@ -30,7 +30,7 @@ from calve.iceberg.loading import load_table
 from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy, Groups
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
-from calve.keylookup.search import SparkJobs, reading, write_deletes_of_new
+from calve.keylookup.search import MAINTENANCE_POOL, SparkJobs, reading, write_deletes_of_new
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import BUNDLE_ROWS, GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
 from calve.model.files import WrittenFile
@@ -101,7 +101,7 @@ class RewriteRoom:
     """Rows of a plan up to which this process rewrites its files itself, without Spark."""
     core_share: float = 1.0
     """Share of Spark's cores that may rewrite files at the same time; at least one does."""
-    pool: str = "calve-maintenance"
+    pool: str = MAINTENANCE_POOL
     """Pool of Spark's FAIR scheduler."""
     bundle_rows: int = BUNDLE_ROWS
     """Rows from which on groups are a part of their own."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from pyspark.sql import SparkSession
+
 from calve.clock import Clock, IdSource, RandomIds, SystemClock
 from calve.commit.journal import Journal
 from calve.errors import CalveError, CommitConflict, InvalidInput
@@ -20,10 +22,13 @@ from calve.iceberg.snapshot.expiry import expire, expiry_of, refusal_of, retenti
 from calve.iceberg.snapshot.history import NamedSink
 from calve.iceberg.snapshot.removal_journal import RemovalJournal
 from calve.iceberg.snapshot.retention import Expired, ExpiryPolicy
+from calve.keylookup.search import MAINTENANCE_POOL, SparkJobs
 from calve.lake import TableRef
 from calve.maintain.removal import InFlight, Removal
+from calve.maintain.removal_tasks import TASK_BYTES, SparkComparison
 from calve.model.spec import GRACE_MS, LEAST_GRACE_MS, LEAST_RETENTION_MS, RetentionOptions
 from calve.retry import retry_on
+from calve.spark.executors import asked_first
 from calve.storage.state import StateFolder, StateStore
 
 ATTEMPTS = 20
@@ -79,14 +84,16 @@ def expire_snapshots(  # noqa: PLR0913 - those after the star are options by nam
     thin: bool = False,
     state: StateStore | None = None,
     clock: Clock | None = None,
+    spark: Callable[[], SparkSession] | None = None,
+    task_bytes: int = TASK_BYTES,
 ) -> ExpiryReport:
     """Expire the snapshots of a table, and remove the files of snapshots that expired at least `grace` ago.
 
     Settings of the table and its branches (`history.expire.*`) take precedence over `older_than` and `min_snapshots`,
     unless `force` is set. `force` also permits ages and a grace below one hour. `branch` and `thin` are for the table
     of a sink: with `thin`, one snapshot per hour stays of those that are not among the newest. `state` is the root of
-    the state location that holds the journal, by default that of the lake's home. Raises TransientError,
-    CommitConflict, InvalidInput.
+    the state location that holds the journal, by default that of the lake's home. Manifests of `task_bytes` and more
+    are compared by tasks of `spark`, by default that of the lake. Raises TransientError, CommitConflict, InvalidInput.
     """
     _check(older_than, min_snapshots, grace)
     now, catalog = clock or SystemClock(), table.lake.open()
@@ -118,8 +125,10 @@ def expire_snapshots(  # noqa: PLR0913 - those after the star are options by nam
     )
     if refusal:
         return ExpiryReport(refusal=refusal, warnings=tuple(warnings))
-    work = work_in(store, table.lake.state_root)
-    removal = Removal(IcebergFiles(catalog, table.name), journal, work, now, grace_ms=options.grace_ms)
+    work, files = work_in(store, table.lake.state_root), IcebergFiles(catalog, table.name)
+    jobs = SparkJobs(asked_first(spark or table.lake.spark), MAINTENANCE_POOL)
+    tasks = SparkComparison(files, jobs, from_bytes=task_bytes)
+    removal = Removal(files, journal, work, now, grace_ms=options.grace_ms, tasks=tasks)
     found = removal.run(dry_run=dry_run)
     return ExpiryReport(
         expired.snapshots,

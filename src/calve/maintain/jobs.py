@@ -221,6 +221,7 @@ def _expire(subject: MaintainedTable, options: JobOptions, say: Say) -> JobRepor
         branch=subject.scope.branch,
         thin=own is not None and own.thin and options.older_than is None,
         state=subject.table.lake.state_root(subject.state),
+        spark=subject.spark,
     )
     return JobReport(Job.EXPIRE, _expiry_text(report, would=options.dry_run), notes=_expiry_notes(report))
 

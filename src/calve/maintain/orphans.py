@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +53,12 @@ from calve.storage import durable
 from calve.storage.listing import store_and_path, stored_time_ms, walk_files
 from calve.storage.local import make_private
 from calve.storage.path_hashes import Hashes, PathSet, find, hash_of, hashes_of
+from calve.storage.spool import BATCH, Spool, batches_of
 from calve.storage.state import StateFolder, StateStore, check_apart
 
 AGE = timedelta(days=3)
 LEAST_AGE = timedelta(days=1)
 """Without force: a writer may need hours between writing a file and the record that names it."""
-BATCH = 50_000
-"""Files of a listing that are compared at once."""
 AT_ONCE = 1_000
 """Files that are removed between two loads of the table."""
 SHOWN = 100
@@ -267,7 +266,7 @@ class _OrphanJob:
 
     def _list(self, view: TableView, target: Path, expected: "_Expected") -> None:
         properties = io_properties_of(view.io.properties)
-        with _Spool(target, _LISTED) as spool:
+        with Spool(target, _LISTED) as spool:
             for number, folder in enumerate(view.folders):
                 base = store_and_path(folder)[1].encode(errors="surrogateescape")
                 for file in walk_files(folder, properties):
@@ -390,8 +389,8 @@ class _OrphanJob:
     def _compare(self, listing: Path, target: Path, named: _Named, decide: "_Decision") -> None:
         report, folders = self._report, decide.folders
         bases = [store_and_path(folder)[1].encode(errors="surrogateescape") for folder in folders]
-        with _Spool(target, _NOTED, {_HOLDS: json.dumps(decide.holds).encode()}) as spool:
-            for batch in _batches(listing):
+        with Spool(target, _NOTED, {_HOLDS: json.dumps(decide.holds).encode()}) as spool:
+            for batch in batches_of(listing):
                 below, which = batch["below"].to_pylist(), batch["folder"].to_numpy()
                 paths = [bases[number] + b"/" + name for number, name in zip(which, below, strict=True)]
                 hashes = batch["hash"].to_numpy()
@@ -425,7 +424,7 @@ class _OrphanJob:
 
     def _remove(self, candidates: Path, named: _Named) -> None:
         stores = {store_and_path(folder)[0] for folder in view_of(self._catalog, self._ref.name).folders}
-        for batch in _batches(candidates):
+        for batch in batches_of(candidates):
             chosen = batch.filter(batch["go"])
             for start in range(0, len(chosen), AT_ONCE):
                 piece = chosen.slice(start, AT_ONCE)
@@ -515,7 +514,7 @@ class OrphanNotes:
         hashes, times, holds = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], dict[str, int]()
         try:
             if file.exists():
-                for batch in _batches(file):
+                for batch in batches_of(file):
                     hashes.append(hashes_of(batch["path"].to_pylist()))
                     times.append(batch["noted_ms"].to_numpy())
                     holds = json.loads((batch.schema.metadata or {}).get(_HOLDS, b"{}"))
@@ -543,40 +542,6 @@ class OrphanNotes:
         durable.sync_folder(self._file.parent)
 
 
-class _Spool:
-    """Rows that go to a file, a batch at a time."""
-
-    def __init__(self, file: Path, schema: pa.Schema, metadata: Mapping[bytes, bytes] | None = None) -> None:
-        self._schema = schema.with_metadata(dict(metadata)) if metadata else schema
-        self._rows: list[tuple[Any, ...]] = []
-        options = pa.ipc.IpcWriteOptions(compression="zstd")
-        self._writer = pa.ipc.new_file(str(file), self._schema, options=options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        self._writer.close()
-
-    def add(self, row: tuple[Any, ...]) -> None:
-        self._rows.append(row)
-        if len(self._rows) >= BATCH:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * len(self._schema)
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, self._schema.types, strict=True)]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._rows = []
-
-
-def _batches(file: Path) -> Iterator[pa.RecordBatch]:
-    with pa.memory_map(str(file)) as source, pa.ipc.open_file(source) as reader:
-        for number in range(reader.num_record_batches):
-            yield reader.get_batch(number)
-
-
 class _Expected:
     """Files that a listing must contain."""
 
@@ -599,7 +564,7 @@ class _Expected:
         """How many of them were not listed."""
         wanted = self._paths.hashes
         seen = np.zeros(len(wanted), bool)
-        for batch in _batches(listing):
+        for batch in batches_of(listing):
             found, places = find(wanted, batch["hash"].to_numpy())
             seen[places[found]] = True
         return int((~seen).sum())
@@ -638,7 +603,7 @@ def _with_files(view: TableView, manifests: Sequence[str]) -> Iterator[str]:
 
 
 def _count_removable(candidates: Path, report: OrphanReport) -> None:
-    for batch in _batches(candidates):
+    for batch in batches_of(candidates):
         report.removed.add(batch.filter(batch["go"])["size"].to_numpy())
 
 

@@ -13,14 +13,17 @@ Everything is done in an order that survives a crash at any point: what names a 
 the entry last. Several processes may do the same at the same time; a missing file is a removed one.
 
 Only manifests that no kept snapshot names are candidates. Their files are compared with those of all kept manifests,
-`CHUNK` files at a time, so memory is bounded by that and by the names of the manifests.
+`CHUNK` files at a time; where the manifests are large, all at once by Spark tasks (`removal_tasks.py`). Either way
+memory is bounded by a chunk and by the names of the manifests; and whatever was compared when, `still_unnamed` decides
+right before files are removed, with every manifest that was added since.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field, replace
+from errno import ENOENT
 from typing import Protocol
 
 from calve.clock import Clock
@@ -29,6 +32,7 @@ from calve.faults import reached
 from calve.iceberg.snapshot.expired_files import LISTS, STATISTICS, NamedFile, TableNames
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot
 from calve.model.spec import DAY_MS
+from calve.storage.path_hashes import PathSet, hashes_of
 
 CHUNK = 200_000
 """Files that are compared at once."""
@@ -76,6 +80,34 @@ class TableFiles(Protocol):
 
 
 @dataclass(frozen=True)
+class Difference:
+    """What only some manifests name."""
+
+    missing: frozenset[str]
+    """Kept manifests that do not exist."""
+    unnamed: Iterator[list[NamedFile]]
+    """The files of candidates that no kept manifest names, each once, in chunks."""
+
+
+class TaskComparison(Protocol):
+    """Compares the files of many manifests outside of this process."""
+
+    @property
+    def from_bytes(self) -> int:
+        """The size of all manifests from which on it is worth that."""
+        ...
+
+    def compare(
+        self, candidates: Collection[str], kept: Collection[str], check: Callable[[], None]
+    ) -> AbstractContextManager[Difference]:
+        """Compare the files of manifests. Candidates may be missing. Nothing is read again after the start.
+
+        `check` is called again and again, and may raise. Raises TransientError if a manifest cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
 class InFlight:
     """Work that may still be committed, and the files it names."""
 
@@ -104,7 +136,7 @@ class RemovalReport:
 class Removal:
     """Removes files of expired snapshots of one table."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - those after the star are options by name
         self,
         table: TableFiles,
         journal: RemovalJournal,
@@ -113,10 +145,13 @@ class Removal:
         *,
         grace_ms: int,
         check: Callable[[], None] = lambda: None,
+        tasks: TaskComparison | None = None,
+        at_once: int = AT_ONCE,
     ) -> None:
-        """`check` is called between steps, and may raise to end the removal."""
+        """`check` is called between steps, and may raise to end the removal. Without `tasks`, this process compares."""
         self._table, self._journal, self._in_flight = table, journal, in_flight
         self._clock, self._grace_ms, self._check = clock, grace_ms, check
+        self._tasks, self._at_once = tasks, at_once
 
     def run(self, *, dry_run: bool = False) -> RemovalReport:
         """Note which expiries the table shows, and remove the files of those whose grace is over.
@@ -135,7 +170,7 @@ class Removal:
         if names.refusal or not due:
             report.waiting = entries
             return report
-        work = _Work(self._table, self._journal, self._in_flight, self._check)
+        work = _Work(self._table, self._journal, self._in_flight, self._check, self._tasks)
         removed = work.compare(due)
         report.waiting = [entry for entry in entries if entry not in removed]
         if removed:
@@ -180,8 +215,8 @@ class Removal:
 
     def _remove(self, work: "_Work", entries: Sequence[RemovalEntry], report: RemovalReport, *, dry_run: bool) -> None:
         def delete(files: Sequence[NamedFile]) -> None:
-            for start in range(0, len(files), AT_ONCE):
-                left = work.still_unnamed(files[start : start + AT_ONCE])
+            for start in range(0, len(files), self._at_once):
+                left = work.still_unnamed(files[start : start + self._at_once])
                 if not dry_run:
                     self._delete(left)
                 for file in left:
@@ -189,8 +224,9 @@ class Removal:
                     report.bytes[file.kind] += file.size
 
         reached("removal.before")
-        for chunk in work.files():
-            delete(chunk)
+        with closing(work.files()) as chunks:
+            for chunk in chunks:
+                delete(chunk)
         delete(work.statistics(entries))
         reached("removal.files")
         delete(work.manifests())
@@ -234,8 +270,9 @@ class _Work:
         journal: RemovalJournal,
         in_flight: Callable[[TableNames], InFlight],
         check: Callable[[], None],
+        tasks: TaskComparison | None,
     ) -> None:
-        self._table, self._journal = table, journal
+        self._table, self._journal, self._tasks = table, journal, tasks
         self._find_in_flight, self._check = in_flight, check
         self._due: frozenset[str] = frozenset()
         """The entries that are carried out."""
@@ -243,10 +280,14 @@ class _Work:
         """Manifest lists that are kept."""
         self._manifests: set[str] = set()
         """Manifests that are kept."""
+        self._kept_bytes = 0
+        """Their size."""
         self._optional: set[str] = set()
         """Those of them that may be missing: work in flight and expired snapshots name them."""
         self._files: set[str] = set()
         """Other files that are kept."""
+        self._late = PathSet()
+        """Files of kept manifests that were found while files were being removed."""
         self._candidate_lists: dict[str, RemovedSnapshot] = {}
         self._candidates: dict[str, NamedFile] = {}
         """Manifests to be removed."""
@@ -267,7 +308,7 @@ class _Work:
                     if not must_stay(one, entry, flying):
                         self._add_candidate(one)
             return entries
-        raise _unreadable("The table changes too fast.")
+        raise unreadable("The table changes too fast.")
 
     def _look(self) -> tuple[InFlight, TableNames]:
         """Work in flight first, and the table's metadata last: files move from the one to the other."""
@@ -284,7 +325,7 @@ class _Work:
     def _keep(self, names: TableNames, flying: InFlight, entries: Sequence[RemovalEntry]) -> None:
         self._files = set(flying.files) | set(names.statistics)
         self._optional = set(flying.manifests)
-        self._lists, self._manifests = set(), set(flying.manifests)
+        self._lists, self._manifests, self._kept_bytes = set(), set(flying.manifests), 0
         self._keep_lists(names.lists.values())
         self._keep_expired(one for entry in entries for one in entry.snapshots if must_stay(one, entry, flying))
         self._keep_waiting(names)
@@ -299,30 +340,34 @@ class _Work:
         return self._keep_expired(not_yet(waiting))
 
     def _keep_expired(self, snapshots: Iterable[RemovedSnapshot]) -> set[str]:
-        new: set[str] = set()
+        found: dict[str, NamedFile] = {}
         for one in snapshots:
             if one.manifest_list in self._lists:
                 continue
             self._lists.add(one.manifest_list)
             with suppress(FileNotFoundError), _readable(one.manifest_list):  # another process removed its files
-                new |= {manifest.path for manifest in self._table.manifests_in(one.manifest_list)}
-        new -= self._manifests
+                found |= {manifest.path: manifest for manifest in self._table.manifests_in(one.manifest_list)}
+        new = self._keep_manifests(found)
         self._optional |= new
-        self._manifests |= new
         return new
 
     def _keep_lists(self, lists: Iterable[str]) -> set[str]:
         """Keep manifest lists of the table, and return their manifests that were not known before."""
-        new: set[str] = set()
+        found: dict[str, NamedFile] = {}
         for location in lists:
             if location not in self._lists:
                 self._check()
                 with _readable(location):
-                    new |= {manifest.path for manifest in self._table.manifests_in(location)}
+                    found |= {manifest.path: manifest for manifest in self._table.manifests_in(location)}
                 self._lists.add(location)
-        new -= self._manifests
+        self._optional -= found.keys()  # also those that work in flight names
+        return self._keep_manifests(found)
+
+    def _keep_manifests(self, found: Mapping[str, NamedFile]) -> set[str]:
+        """Keep manifests, and return those that were not known before."""
+        new = found.keys() - self._manifests
         self._manifests |= new
-        self._optional -= new
+        self._kept_bytes += sum(found[path].size for path in new)
         return new
 
     def _check_gone(self, path: str, error: OSError) -> None:
@@ -330,7 +375,7 @@ class _Work:
         names = self._load()
         named = path in names.lists.values() or any(self._names(location, path) for location in names.lists.values())
         if named:
-            raise _unreadable(f"{path} is missing.") from error
+            raise unreadable(f"{path} is missing.") from error
 
     def _names(self, manifest_list: str, path: str) -> bool:
         with _readable(manifest_list):
@@ -356,11 +401,27 @@ class _Work:
         except FileNotFoundError:
             return  # its files were removed before it
         except OSError as error:
-            raise _unreadable(str(error)) from error
+            raise unreadable(str(error)) from error
         self._candidates |= {m.path: m for m in manifests if m.path not in self._manifests}
 
-    def files(self) -> Iterator[list[NamedFile]]:
+    def files(self) -> Generator[list[NamedFile], None, None]:
         """The files of candidates that nothing else names, in chunks."""
+        size = self._kept_bytes + sum(one.size for one in self._candidates.values())
+        if self._tasks is not None and size >= self._tasks.from_bytes:
+            yield from self._files_by_tasks(self._tasks)
+        else:
+            yield from self._files_here()
+
+    def _files_by_tasks(self, tasks: TaskComparison) -> Iterator[list[NamedFile]]:
+        if not self._candidates:
+            return
+        with tasks.compare(self._candidates, self._manifests, self._check) as difference:
+            for manifest in sorted(difference.missing - self._optional):
+                self._check_gone(manifest, FileNotFoundError(ENOENT, "missing", manifest))
+            for chunk in difference.unnamed:
+                yield [file for file in chunk if file.path not in self._files]
+
+    def _files_here(self) -> Iterator[list[NamedFile]]:
         chunk: dict[str, NamedFile] = {}
         for manifest in self._candidates:
             self._check()
@@ -369,7 +430,7 @@ class _Work:
             except FileNotFoundError:
                 continue  # its files were removed before it
             except OSError as error:
-                raise _unreadable(str(error)) from error
+                raise unreadable(str(error)) from error
             chunk |= {file.path: file for file in found if file.path not in self._files}
             if len(chunk) >= CHUNK:
                 yield self._unnamed(chunk, self._manifests)
@@ -381,23 +442,29 @@ class _Work:
         """Those of the files that these manifests do not name."""
         left = dict(files)
         for manifest in sorted(manifests):
-            self._check()
             if not left:
                 break
-            try:
-                for file in self._table.files_in(manifest):
-                    left.pop(file.path, None)
-            except FileNotFoundError as error:
-                if manifest not in self._optional:
-                    self._check_gone(manifest, error)
-            except OSError as error:
-                refuse_unreadable(error)
+            for file in self._kept_in(manifest):
+                left.pop(file.path, None)
         return list(left.values())
+
+    def _kept_in(self, manifest: str) -> Sequence[NamedFile]:
+        """The files of a kept manifest; none if it is gone and the table no longer names it. Raises TransientError."""
+        self._check()
+        try:
+            return self._table.files_in(manifest)
+        except FileNotFoundError as error:
+            if manifest not in self._optional:
+                self._check_gone(manifest, error)
+        except OSError as error:
+            refuse_unreadable(error)
+        return ()
 
     def still_unnamed(self, files: Sequence[NamedFile]) -> list[NamedFile]:
         """Those of the files that the newest metadata does not name either. Called right before they are removed.
 
-        Reading what is new takes a moment, so the table is loaded until nothing is, within reason.
+        Reading what is new takes a moment, so the table is loaded until nothing is, within reason. What one call finds
+        counts for all later ones: their files were compared before that.
         """
         left = {file.path: file for file in files}
         for _ in range(LAST_LOADS):
@@ -408,11 +475,14 @@ class _Work:
             try:
                 new = self._keep_lists(names.lists.values()) | self._keep_waiting(names)
             except FileNotFoundError as error:
-                raise _unreadable(str(error)) from error
+                raise unreadable(str(error)) from error
             kept = (self._files | names.statistics, self._manifests, self._lists)
             left = {path: file for path, file in left.items() if not any(path in one for one in kept)}
-            if new:
-                left = {file.path: file for file in self._unnamed(left, new)}
+            for manifest in sorted(new):
+                for file in self._kept_in(manifest):
+                    self._late.add(_encoded(file.path))
+            late = self._late.contains(hashes_of(map(_encoded, left)))
+            left = {path: file for (path, file), again in zip(left.items(), late, strict=True) if not again}
             if len(self._lists) == known:
                 break
         return list(left.values())
@@ -449,12 +519,16 @@ def must_stay(one: RemovedSnapshot, entry: RemovalEntry, flying: InFlight) -> bo
 
 def refuse_unreadable(error: OSError) -> None:
     """Refuse to remove files while something that the table names cannot be read. Raises TransientError."""
-    raise _unreadable(str(error)) from error
+    raise unreadable(str(error)) from error
 
 
-def _unreadable(detail: str) -> TransientError:
+def unreadable(detail: str) -> TransientError:
     """A file that the table or an expired snapshot names cannot be read, so nothing may be removed."""
     return TransientError("files of expired snapshots were not removed", detail=detail)
+
+
+def _encoded(path: str) -> bytes:
+    return path.encode(errors="surrogateescape")
 
 
 class _readable:  # noqa: N801 - used like a function
@@ -469,4 +543,4 @@ class _readable:  # noqa: N801 - used like a function
         if isinstance(error, FileNotFoundError):
             raise FileNotFoundError(error.errno, "missing", self._path) from error
         if isinstance(error, OSError):
-            raise _unreadable(str(error)) from error
+            raise unreadable(str(error)) from error

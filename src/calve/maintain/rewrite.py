@@ -22,7 +22,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from os import SEEK_END
@@ -45,8 +45,8 @@ from calve.model.scan import ContentId, DeleteKind, ScanFile, SortFields
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
 from calve.reader.rows import LiveRows, live_rows, read_split, whole
-from calve.spark.failures import CAUGHT, own_file_failure, told_as
-from calve.spark.tasks import Tasks
+from calve.spark.failures import own_file_failure, told_as
+from calve.spark.tasks import CHECK_SECONDS, Tasks, cancelled
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
 HELD_BYTES = 512 << 20
@@ -57,8 +57,6 @@ SLICE_BYTES = 64 << 20
 SLICE_ROWS = 1 << 18
 BUNDLE_ROWS = 1_000_000
 """Rows from which on groups are a bundle of their own: about a second's work."""
-CHECK_SECONDS = 0.5
-"""Interval at which work of Spark tasks can be cancelled."""
 
 _FAILED = "data files could not be rewritten"
 
@@ -461,15 +459,10 @@ def rewrite_by_tasks(
 
 
 def _cancel(running: Mapping[Future[Outcome], Bundle], cancel_jobs: Callable[[], None]) -> None:
-    left = {future for future in running if not future.cancel()}
-    while left:
-        with suppress(*CAUGHT):  # Spark may be gone, and its jobs with it
-            cancel_jobs()  # again and again: a thread may be about to submit one
-        for future in wait(left, CHECK_SECONDS, FIRST_COMPLETED).done:
-            left.discard(future)
-            outcome = future.result()
-            if not isinstance(outcome, CalveError):
-                _discard(running[future], outcome)
+    for future in cancelled(running, cancel_jobs):
+        outcome = future.result()
+        if not isinstance(outcome, CalveError):
+            _discard(running[future], outcome)
 
 
 def _discard(bundle: Bundle, done: Sequence[Rewritten]) -> None:

@@ -37,6 +37,7 @@ from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
 from calve.maintain.convert import ConversionTools
 from calve.maintain.expire import work_in
 from calve.maintain.removal import Removal
+from calve.maintain.removal_tasks import SparkComparison
 from calve.model.change import ORDER
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.files import NO_NEEDS, KeyPlace
@@ -369,6 +370,10 @@ class Start:
     def _jobs(self) -> SparkJobs:
         return SparkJobs(lambda: self._spark, self._spec.sink_id)
 
+    @property
+    def _maintenance_pool(self) -> str:
+        return f"{self._spec.sink_id}-maintenance"
+
     def _upkeep(
         self, run: SinkRun, monitor: RunMonitor, resolver: OrderedResolver | PositionResolver, table: IcebergTable
     ) -> TableMaintenance:
@@ -380,7 +385,9 @@ class Start:
 
         def removal(check: Callable[[], None]) -> Removal:
             files = IcebergFiles(lake.open(), spec.table)
-            return Removal(files, journal, in_flight, self._clock, grace_ms=grace_ms, check=check)
+            jobs = SparkJobs(lambda: self._spark, self._maintenance_pool)
+            tasks = SparkComparison(files, jobs, spec.compaction.core_share)
+            return Removal(files, journal, in_flight, self._clock, grace_ms=grace_ms, check=check, tasks=tasks)
 
         removals = RemovalUpkeep(
             removal,
@@ -404,7 +411,7 @@ class Start:
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
         owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)
-        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, f"{spec.sink_id}-maintenance")
+        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, self._maintenance_pool)
 
         def compactor() -> Compactor:  # made when it is needed
             return Compactor(lake.open(), scope, tools, owner=owner, room=room)

@@ -9,6 +9,8 @@ reports nothing; what it made is an orphan.
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -22,6 +24,9 @@ from calve.spark.failures import CAUGHT, failure_of, told_as
 
 T = TypeVar("T")
 W = TypeVar("W")
+
+CHECK_SECONDS = 0.5
+"""How often to look whether jobs that run have to end."""
 
 _REPORT = "report"
 _SPARKS_ATTEMPTS = 4
@@ -67,6 +72,42 @@ class Tasks(Generic[T]):
             for _, value in values:
                 self.discard(value)
         raise next((e for e in errors if not isinstance(e, TransientError)), errors[0])
+
+
+def run_checked(
+    make_session: Callable[[], SparkSession], name: str, run: Callable[[SparkSession], T], check: Callable[[], None]
+) -> T:
+    """Run Spark jobs as a group of this name, in a thread of their own; they are cancelled if `check` raises.
+
+    The pool that `make_session` sets belongs to the thread as the group does.
+    """
+    context = make_session().sparkContext
+
+    def job() -> T:
+        spark = make_session()
+        spark.sparkContext.setJobGroup(name, name)
+        return run(spark)
+
+    with ThreadPoolExecutor(1, name) as threads:
+        running = threads.submit(job)
+        try:
+            while not wait([running], CHECK_SECONDS).done:
+                check()
+        except BaseException:
+            list(cancelled([running], lambda: context.cancelJobGroup(name)))
+            raise
+        return running.result()
+
+
+def cancelled(running: Iterable[Future[T]], cancel_jobs: Callable[[], None]) -> Iterator[Future[T]]:
+    """Cancel jobs until the threads that wait for them have ended; yields each that has."""
+    left = {future for future in running if not future.cancel()}
+    while left:
+        with suppress(*CAUGHT):  # Spark may be gone, and its jobs with it
+            cancel_jobs()  # again and again: a thread may be about to submit one
+        for future in wait(left, CHECK_SECONDS, FIRST_COMPLETED).done:
+            left.discard(future)
+            yield future
 
 
 def _attempts(spark: SparkSession) -> int:

@@ -10,18 +10,19 @@ from pyspark.sql import SparkSession
 
 from calve.clock import RandomIds, SystemClock
 from calve.errors import TransientError
-from calve.iceberg.planning.compaction_groups import BY_HAND
+from calve.iceberg.planning.compaction_groups import BY_HAND, SORTING
 from calve.iceberg.snapshot.compaction import CompactionPlan
 from calve.iceberg.snapshot.holds import PREFIX
 from calve.maintain import compact
 from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom, RewrittenFiles
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import GroupWork
-from calve.model.spec import TableName
+from calve.model.spec import RowOrder, TableName
 from tests.support.foreign import NAME, Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
 from tests.unit.keylookup.test_random import CASES, SCHEMA, files_of, random_row
+from tests.unit.maintain.test_row_orders import LONS, places, share_read
 
 POOL = "pool of the rewrites"
 ROOM = RewriteRoom(here_rows=0, core_share=0.5, pool=POOL, bundle_rows=1)
@@ -143,4 +144,21 @@ def test_a_sink_that_ends_cancels_the_tasks(spark: SparkSession, tmp_path: Path)
     assert holds(table) == []
     assert not spark.sparkContext.statusTracker().getActiveJobsIds()
     assert table.table.metadata.current_snapshot_id == before
+    table.close()
+
+
+def test_tasks_sort_rows_as_the_user_wants(spark: SparkSession, tmp_path: Path) -> None:
+    table = places(tmp_path)
+    wanted = in_order(table.rows())
+    tools = ConversionTools(lambda: spark, SystemClock(), RandomIds())
+    for text, shares in (("lat, id", (0.25, 1.0)), ("zorder(lat, lon)", (0.5, 0.5))):
+        scope = CompactionScope(TableName.parse(NAME), order=RowOrder.parse(text))
+        compactor = Compactor(table.ref.lake.open(), scope, tools, room=ROOM)
+        plan = compactor.plan(SORTING)
+        assert plan is not None
+        for ready in compactor.rewrite(plan, lambda: None):
+            assert compactor.commit(ready) is not None
+        assert in_order(duckdb_rows(table.table.metadata_location)) == wanted
+        assert share_read(table, "lat", range(-80, 90, 20)) <= shares[0]
+        assert share_read(table, "lon", LONS) <= shares[1]
     table.close()

@@ -29,6 +29,7 @@ from calve.iceberg.snapshot.history import NamedSink, new_summary
 from calve.iceberg.snapshot.removal_journal import RemovalJournal, RemovedSnapshot
 from calve.maintain import expire as by_hand
 from calve.maintain.expire import expire_snapshots, work_in
+from calve.maintain.orphans import OrphanOptions, remove_orphans
 from calve.maintain.removal import ABANDONED_MS, InFlight, Removal
 from calve.model.progress import Fence, tag_name
 from calve.model.spec import HOUR_MS, RetentionOptions
@@ -515,30 +516,49 @@ def test_ages_below_an_hour_need_force(sample: Sample) -> None:
 # ---- statistics
 
 
-def test_statistics_go_with_their_snapshot(sample: Sample) -> None:
-    states = list(old_and_new(sample))
+def attach_statistics(sample: Sample, number: int) -> set[str]:
+    """Attach statistics and partition statistics to a snapshot, as other tools do; returns the names of the files."""
     folder = Path(sample.table.location().removeprefix("file://")) / "metadata"
-    for number in (states[0], states[-1]):
-        for name in ("stats", "partitions"):
-            (folder / f"{name}-{number}.puffin").write_bytes(b"x")
-        common = {"snapshot-id": number, "file-size-in-bytes": 1}
-        whole = {**common, "statistics-path": f"file://{folder}/stats-{number}.puffin"}
-        parts = {**common, "statistics-path": f"file://{folder}/partitions-{number}.puffin"}
-        table = sample.table
-        updates = (
-            SetStatisticsUpdate.model_validate(
-                {"statistics": {**whole, "file-footer-size-in-bytes": 1, "blob-metadata": []}, "snapshot-id": number}
-            ),
-            SetPartitionStatisticsUpdate.model_validate(
-                {"partition-statistics": PartitionStatisticsFile.model_validate(parts)}
-            ),
-        )
-        send(TableChange(table, (), updates, done=lambda _: True), "statistics")
-    assert states[0] in expire(sample).snapshots
-    assert [one.snapshot_id for one in sample.table.metadata.partition_statistics] == [states[-1]]
+    names = {"statistics": f"stats-{number}.stats", "partition-statistics": f"partitions-{number}.parquet"}
+    common = {"snapshot-id": number, "file-size-in-bytes": 1}
+    paths = {kind: {**common, "statistics-path": f"file://{folder}/{name}"} for kind, name in names.items()}
+    for name in names.values():
+        (folder / name).write_bytes(b"x")
+    whole = {**paths["statistics"], "file-footer-size-in-bytes": 1, "blob-metadata": []}
+    parts = PartitionStatisticsFile.model_validate(paths["partition-statistics"])
+    updates = (
+        SetStatisticsUpdate.model_validate({"statistics": whole, "snapshot-id": number}),
+        SetPartitionStatisticsUpdate.model_validate({"partition-statistics": parts}),
+    )
+    send(TableChange(sample.table, (), updates, done=lambda _: True), "statistics")
+    return set(names.values())
+
+
+def statistics_of(sample: Sample) -> tuple[set[int], set[int], set[str]]:
+    """Snapshots with statistics and with partition statistics, and the names of their files that exist."""
+    metadata = sample.table.metadata
+    folder = Path(sample.table.location().removeprefix("file://")) / "metadata"
+    files = {path.name for path in folder.iterdir() if path.name.startswith(("stats-", "partitions-"))}
+    return (
+        {one.snapshot_id for one in metadata.statistics},
+        {one.snapshot_id for one in metadata.partition_statistics},
+        files,
+    )
+
+
+def test_statistics_of_others_stay_with_their_snapshot_and_go_with_it(sample: Sample) -> None:
+    states = list(old_and_new(sample))
+    first, last = states[0], states[-1]
+    files = {number: attach_statistics(sample, number) for number in (first, last)}
+    both = ({first, last}, {first, last}, files[first] | files[last])
+    ref = calve.connect(home=sample.home).table(str(NAME))
+    sample.commit({7: "a batch"})
+    assert calve.compact(ref) is not None
+    assert statistics_of(sample) == both, "neither a batch nor a compaction changes them"
+    found = remove_orphans(ref, OrphanOptions(timedelta(0), everything=True, force=True), clock=sample.clock)
+    assert found.others.files == found.orphans.files == 0
+    assert first in expire(sample).snapshots
+    assert statistics_of(sample) == ({last}, {last}, both[2]), "files wait for the grace"
     sample.clock.now += HOUR_MS
     assert expire(sample).removed["statistics"].files == 2
-    assert {path.name for path in folder.glob("*.puffin")} == {
-        f"stats-{states[-1]}.puffin",
-        f"partitions-{states[-1]}.puffin",
-    }
+    assert statistics_of(sample) == ({last}, {last}, files[last])

@@ -24,7 +24,7 @@ def remove_orphans(seen: TableVersion, now_ms: int, min_age_ms: int) -> list[str
     table, metadata = seen.table, seen.table.metadata
     wanted = references(table.io, seen.manifests, metadata.snapshots)
     wanted |= {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
-    wanted |= {file.statistics_path for file in metadata.statistics}
+    wanted |= {file.statistics_path for file in (*metadata.statistics, *metadata.partition_statistics)}
     properties = io_properties_of(table.io.properties)
     kept = {filesystem_of(location, properties)[1] for location in wanted}
     filesystem, root = filesystem_of(table.location(), properties)

@@ -4,10 +4,11 @@
 reads each once, and must not displace what commits need.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, read_manifest_list
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
@@ -23,6 +24,7 @@ from calve.iceberg.files.store import file_sizes, io_properties_of
 from calve.iceberg.snapshot.expiry import refusal_of
 from calve.iceberg.snapshot.history import NamedSink, named_sinks
 from calve.model.spec import TableName
+from calve.storage.filesystems import task_properties_of
 
 DATA, DELETES, STATISTICS, MANIFESTS, LISTS = "data", "deletes", "statistics", "manifests", "manifest lists"
 KINDS = (DATA, DELETES, STATISTICS, MANIFESTS, LISTS)
@@ -69,6 +71,18 @@ def load_whole(catalog: Catalog, name: TableName) -> Table | None:
         finally:
             if mode is not None:
                 catalog.properties[_LOADING_MODE] = mode
+
+
+def live_files(io: FileIO, manifest: str) -> Iterator[NamedFile]:
+    """The files that a manifest adds or keeps. Raises FileNotFoundError, OSError."""
+    with naming_damaged(manifest):
+        with io.new_input(manifest).open() as stream:
+            content = stream.read()
+        for entry in read_entries(content, version=3):
+            if entry.status != ManifestEntryStatus.DELETED:
+                file = entry.data_file
+                kind = DATA if file.content == DataFileContent.DATA else DELETES
+                yield NamedFile(file.file_path, kind, file.file_size_in_bytes)
 
 
 class IcebergFiles:
@@ -121,18 +135,11 @@ class IcebergFiles:
 
     def files_in(self, manifest: str) -> Sequence[NamedFile]:
         """Return the files that a manifest adds or keeps. Raises FileNotFoundError, OSError."""
-        with naming_damaged(manifest):
-            with self._loaded.io.new_input(manifest).open() as stream:
-                content = stream.read()
-            return [
-                NamedFile(
-                    entry.data_file.file_path,
-                    DATA if entry.data_file.content == DataFileContent.DATA else DELETES,
-                    entry.data_file.file_size_in_bytes,
-                )
-                for entry in read_entries(content, version=3)
-                if entry.status != ManifestEntryStatus.DELETED
-            ]
+        return list(live_files(self._loaded.io, manifest))
+
+    def task_properties(self) -> dict[str, str]:
+        """What opens its files in a task. Raises OSError."""
+        return task_properties_of(self._loaded.io.properties)
 
     def sizes_of(self, paths: Sequence[str]) -> Mapping[str, int]:
         """Return the sizes of files, 0 for missing ones. Raises TransientError."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestEntryStatus, read_manifest_list
+from pyiceberg.manifest import read_manifest_list
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 
@@ -15,10 +15,8 @@ from calve.catalog.connect import Catalog
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
 from calve.errors import CalveError, InvalidInput
-from calve.iceberg.files.avro import read_entries
-from calve.iceberg.files.manifest_cache import naming_damaged
 from calve.iceberg.files.names import own_name, table_mark
-from calve.iceberg.snapshot.expired_files import load_whole
+from calve.iceberg.snapshot.expired_files import live_files, load_whole
 from calve.iceberg.snapshot.expiry import refusal_of
 from calve.iceberg.snapshot.history import NamedSink, named_sinks
 from calve.iceberg.snapshot.holds import PREFIX, is_past_its_age
@@ -125,15 +123,12 @@ class TableView:
 
     def _files_in(self, manifest: str, *, missing_ok: bool) -> list[str]:
         try:
-            with _naming(manifest), self.io.new_input(manifest).open() as stream:
-                content = stream.read()
+            with _naming(manifest):
+                return [file.path for file in live_files(self.io, manifest)]
         except FileNotFoundError:
             if missing_ok:
                 return []
             raise
-        with naming_damaged(manifest):
-            live = [entry for entry in read_entries(content, version=3) if entry.status != ManifestEntryStatus.DELETED]
-            return [entry.data_file.file_path for entry in live]
 
     def probe(self, unique: str) -> str:
         """The location of a file with which the clock of the store is read."""
