@@ -198,6 +198,28 @@ class SharedSchedule(Schedule):
             self.spark.run(f"UPDATE {{t}} SET id = {free[0]} WHERE id = {min(taken)}")
         to_calve(self.run.catalog, "shop.orders", self.metadata)
 
+    def compact(self) -> None:
+        """Let calve compact the table, or Spark."""
+        self.rng.choice([super().compact, self.compact_by_spark])()
+
+    def compact_by_spark(self) -> None:
+        """Let the procedure of the Iceberg runtime rewrite all files: no row, id or sequence number changes."""
+        before = self.lineage()
+        if not before:
+            return
+        to_spark(self.run.now, self.spark, self.metadata)
+        catalog, _, name = self.spark.name.partition(".")
+        (done,) = spark_iceberg_sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+        )
+        assert done["rewritten_data_files_count"] > 0
+        to_calve(self.run.catalog, "shop.orders", self.metadata)
+        table = self.run.now
+        assert lineage_of(table) == self.lineage() == before
+        plain = in_order([row.values for row in before.values()])
+        assert in_order(duckdb_rows(table.metadata_location)) == plain
+        assert in_order(table.scan().to_arrow().to_pylist()) == plain
+
 
 def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Path) -> None:
     schedule = SharedSchedule(tmp_path / "s", 7)
@@ -208,6 +230,27 @@ def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Pat
         schedule.other_writer()
         schedule.crash()
     assert schedule.check(3) > 3
+
+
+def test_rows_keep_their_ids_when_spark_rewrites_their_files(tmp_path: Path) -> None:
+    schedule = SharedSchedule(tmp_path / "s", 1)
+    for _ in range(2):
+        schedule.record()
+        schedule.commit()
+        schedule.record()  # its files are there before Spark's, and it is committed after them
+        schedule.compact_by_spark()
+        schedule.commit()
+    assert schedule.kept > 3
+
+
+@pytest.mark.soak
+def test_rows_keep_their_ids_however_often_spark_rewrites_their_files(tmp_path: Path) -> None:
+    for seed in range(8):
+        schedule = SharedSchedule(tmp_path / str(seed), seed)
+        for _ in range(10):
+            schedule.check(2)
+            schedule.compact_by_spark()
+        assert schedule.check(1) > 10
 
 
 @pytest.mark.slow
