@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from peer_merge import session_with_runtime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from spark_tables import session_with_runtime, table_of_merge, table_of_sink
-from upserts import ROOT
+from spark_tables import table_of_merge, table_of_sink
+from upserts import JAR, ROOT
 from workload import COLUMNS, Workload, make_workload
 
 import calve
@@ -124,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        spark = session_with_runtime(home)
+        spark = session_with_runtime(home, JAR)
         for rows in options.rows:
             for span in (0, 2 * options.changes):
                 workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes, span)

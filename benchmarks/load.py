@@ -23,9 +23,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import pyarrow.parquet as pq
-from stream import read_table
+from peer_reader import duckdb_with_iceberg
 from workload import COLUMNS, DDL, Workload, make_workload
 
 from tests.support.cpu import cpu_seconds
@@ -113,8 +112,7 @@ def measured(system: str, folder: Path, workload: Workload) -> tuple[float, list
 
 def _check(table: str, workload: Workload) -> None:
     rows, amount = workload.reference(0)
-    with duckdb.connect(":memory:") as connection:
-        found = connection.execute(f"SELECT count(*), sum(amount) FROM {read_table(connection, table)}").fetchone()
+    found = duckdb_with_iceberg().execute(f"SELECT count(*), sum(amount) FROM iceberg_scan('{table}')").fetchone()
     if found is None or found[0] != rows or abs(found[1] - amount) > 1e-9 * abs(amount):
         raise SystemExit(f"calve is wrong: rows and sum are {found}; expected {(rows, amount)}")
 

@@ -127,7 +127,7 @@ def shape_of(table: Table) -> dict[str, object]:
 
 def main() -> None:
     """Answer requests from standard input."""
-    folder, home, _, deletes, key_index = sys.argv[1:]
+    folder, home, _, deletes, key_index, *maintenance = sys.argv[1:]
     source = Batches(Workload.at(Path(folder)))
     lake = calve.connect(home=home)
     lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
@@ -135,7 +135,8 @@ def main() -> None:
     warm.await_termination()
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
     version = 3 if deletes == "vector" else None
-    query = sink.options(deletes=deletes, key_index=key_index, format_version=version).start()
+    sink = sink.options(deletes=deletes, key_index=key_index, format_version=version)
+    query = sink.options(maintenance=maintenance[0] if maintenance else None).start()
     state = lake.state(None, sink.spec.sink_id)
     for line in sys.stdin:
         answer: dict[str, object]

@@ -23,19 +23,24 @@ WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({NAMES}) VALUES ({", ".join(f"s.{c
 """
 
 
+def session_with_runtime(home: Path, jar: Path) -> SparkSession:
+    """A local Spark with the Iceberg runtime; `i` is a catalog of the runtime's."""
+    conf = {
+        "spark.driver.memory": "6g",
+        "spark.jars": str(jar),
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.i.type": "hadoop",
+        "spark.sql.catalog.i.warehouse": (home / "hadoop").absolute().as_uri(),
+    }
+    return embedded_session(home / "spark", master="local[2]", conf=conf)
+
+
 def main() -> None:
     """Answer requests from standard input."""
     folder, home, jar = sys.argv[1:]
     workload = Workload.at(Path(folder))
-    conf = {
-        "spark.driver.memory": "6g",
-        "spark.jars": jar,
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": Path(home).absolute().as_uri(),
-    }
-    spark = embedded_session(Path(home), master="local[2]", conf=conf)
+    spark = session_with_runtime(Path(home), Path(jar))
     modes = ", ".join(f"'write.{m}.mode' = 'merge-on-read'" for m in ("merge", "update", "delete"))
     columns = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
     for name in ("warm", "orders"):

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from peer_merge import session_with_runtime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from spark_tables import session_with_runtime, table_of_merge, table_of_sink
-from upserts import ROOT
+from spark_tables import table_of_merge, table_of_sink
+from upserts import JAR, ROOT
 from workload import make_workload
 
 import calve
@@ -65,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         own = {deletes: table_of_sink(workload, home / deletes, deletes)[0] for deletes in ("equality", "position")}
-        spark = session_with_runtime(home)
+        spark = session_with_runtime(home, JAR)
         for deletes, ref in own.items():
             compare(spark, f"calve, {deletes}", ref, expected, options.runs)
         for version, name in ((2, "MERGE INTO, position"), (3, "MERGE INTO, vectors")):

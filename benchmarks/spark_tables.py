@@ -5,28 +5,14 @@ from pathlib import Path
 
 from peer_merge import MERGE
 from pyspark.sql import SparkSession
-from upserts import JAR, Peer
+from upserts import Peer
 from workload import COLUMNS, Workload
 
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.lake import TableRef
-from calve.spark.session import embedded_session
 
 _DDL = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
-
-
-def session_with_runtime(home: Path) -> SparkSession:
-    """A local Spark with the Iceberg runtime; `i` is a catalog of the runtime's."""
-    conf = {
-        "spark.driver.memory": "6g",
-        "spark.jars": str(JAR),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
-    }
-    return embedded_session(home / "spark", master="local[2]", conf=conf)
 
 
 def table_of_sink(workload: Workload, home: Path, deletes: str) -> tuple[TableRef, int]:

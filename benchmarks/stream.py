@@ -40,13 +40,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from spark_tables import session_with_runtime
-from upserts import Peer
+from peer_merge import session_with_runtime
+from peer_reader import duckdb_with_iceberg
+from upserts import JAR, Peer
 from workload import CHANGES, COLUMNS, Workload, make_workload
 
 from calve.model.health import PHASES
@@ -222,7 +222,7 @@ def _rate(commits: list[dict[str, Any]]) -> float:
 
 def _make_changes(workload: Workload, home: Path) -> None:
     """The changes as an Iceberg table for Flink, one snapshot per file."""
-    spark = session_with_runtime(home)
+    spark = session_with_runtime(home, JAR)
     spark.sql("CREATE NAMESPACE IF NOT EXISTS i.b")
     columns = "id BIGINT, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
     spark.sql(f"CREATE TABLE i.b.changes ({columns}) USING iceberg TBLPROPERTIES ('format-version' = '2')")
@@ -231,23 +231,14 @@ def _make_changes(workload: Workload, home: Path) -> None:
     spark.stop()
 
 
-def read_table(connection: duckdb.DuckDBPyConnection, table: str) -> str:
-    """SQL of an Iceberg table in DuckDB."""
-    for name in ("avro", "iceberg"):
-        folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
-        connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
-    return f"iceberg_scan('{table}')"
-
-
 def _read(table: str) -> tuple[object, ...]:
     """The digest of a table, by DuckDB."""
-    with duckdb.connect(":memory:") as connection:
-        return _digest(connection, read_table(connection, table))
+    return _digest(duckdb_with_iceberg(), f"iceberg_scan('{table}')")
 
 
 def _read_copied(table: str, home: Path) -> tuple[object, ...]:
     """The digest of a table with equality deletes: Spark copies its rows, DuckDB reads them."""
-    spark = session_with_runtime(home)
+    spark = session_with_runtime(home, JAR)
     rows = spark.read.format("iceberg").load(table).select(*COLUMNS)
     rows.write.option("compression", "zstd").parquet(str(home / "copy"))
     spark.stop()
@@ -257,13 +248,8 @@ def _read_copied(table: str, home: Path) -> tuple[object, ...]:
 
 def _reference(workload: Workload, *, deletes: bool) -> tuple[object, ...]:
     """The digest of the last change per key, by DuckDB."""
-    paths = ", ".join(f"'{path}'" for path in workload.files())
-    last = (
-        f"(SELECT id, unnest(arg_max(struct_pack({', '.join(c for c in COLUMNS if c != 'id')}, op), seq)) "
-        f"FROM read_parquet([{paths}]) GROUP BY id)"
-    )
     with duckdb.connect(":memory:") as connection:
-        return _digest(connection, f"(FROM {last} {'WHERE op <> $$d$$' if deletes else ''})")
+        return _digest(connection, f"(FROM {workload.last_changes()} {'WHERE op <> $$d$$' if deletes else ''})")
 
 
 def _digest(connection: duckdb.DuckDBPyConnection, relation: str) -> tuple[object, ...]:

@@ -17,19 +17,18 @@ and the time to make it anew are printed.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Self
 
-import duckdb
-import pyarrow.compute as pc
-from pyiceberg.table import StaticTable
+from peer_reader import read_by_duckdb, read_by_pyiceberg
 from workload import CHANGES, Workload, make_workload
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -70,20 +69,35 @@ class Peer:
         """Of the process, whose children are its JVMs."""
         return self._process.pid
 
-    def ask(self, request: str) -> dict[str, Any]:
-        """Send a line, wait for the answer."""
-        self._requests.write(request + "\n")
-        self._requests.flush()
-        for line in self._answers:
-            if line.startswith("{"):
-                answer: dict[str, Any] = json.loads(line)
-                return answer
+    def ask(self, request: str, within: float | None = None) -> dict[str, Any]:
+        """Send a line, wait for the answer; a process that has none `within` so many seconds is killed.
+
+        Raises RuntimeError, or TimeoutError.
+        """
+        late = threading.Timer(within or 0, self._process.kill)
+        if within is not None:
+            late.start()
+        try:
+            self._requests.write(request + "\n")
+            self._requests.flush()
+            for line in self._answers:
+                if line.startswith("{"):
+                    answer: dict[str, Any] = json.loads(line)
+                    return answer
+        finally:
+            late.cancel()
+        if late.finished.is_set() and within is not None and self._process.wait() == -signal.SIGKILL:
+            raise TimeoutError(f"{request}: no answer within {within:.0f} s")
         raise RuntimeError(f"{request}: the process ended with {self._process.wait()}")
 
     def end(self) -> None:
         """Let it finish."""
         self._requests.close()
-        self._process.wait(60)
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
 def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -175,23 +189,7 @@ class _Reads:
         return int(answer["rows"]), float(answer["sum"])
 
 
-def _read_by_duckdb(table: str) -> tuple[int, float]:
-    with duckdb.connect(":memory:") as connection:
-        for name in ("avro", "iceberg"):
-            folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
-            connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
-        found = connection.execute("SELECT count(*), sum(amount) FROM iceberg_scan(?)", [table]).fetchone()
-    if found is None:
-        raise RuntimeError("an aggregate has a row")
-    return int(found[0]), float(found[1])
-
-
-def _read_by_pyiceberg(table: str) -> tuple[int, float]:
-    found = StaticTable.from_metadata(table).scan(selected_fields=("amount",)).to_arrow()
-    return found.num_rows, float(pc.sum(found["amount"]).as_py())
-
-
-OTHERS = {"DuckDB": _read_by_duckdb, "pyiceberg": _read_by_pyiceberg}
+OTHERS = {"DuckDB": read_by_duckdb, "pyiceberg": read_by_pyiceberg}
 
 
 def _late(series: Sequence[float]) -> float:

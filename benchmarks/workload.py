@@ -63,6 +63,12 @@ class Workload:
             (folder / "done").touch()
         return found
 
+    def last_changes(self) -> str:
+        """The last change of every key, as a relation of DuckDB's: all columns, and `op`."""
+        columns = ", ".join(column for column in COLUMNS if column != "id")
+        changes = f"read_parquet(['{self.initial}/*.parquet', '{self.folder}/b*/*.parquet'])"
+        return f"(SELECT id, unnest(arg_max(struct_pack({columns}, op), seq)) FROM {changes} GROUP BY id)"
+
     def reference(self, batches: int) -> tuple[int, float]:
         """Rows, and the sum of their amounts, after so many batches."""
         state = np.load(self.folder / f"ref{batches:03d}.npy")

@@ -1,7 +1,10 @@
 """Writes docs/engines.md from the recipes of `calve connect-info`: `python scripts/engines_page.py [--check]`."""
 
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pages import finish
 
@@ -53,6 +56,37 @@ Polars and, in `make soak`, Trino. Others are what the linked pages state; they 
 that nothing is known, which counts as not read.
 
 """
+RESULT = Path(__file__).parents[1] / "benchmarks" / "results" / "encodings.json"
+READS = """## What reads cost
+
+Seconds for a count and a sum after {batches} batches of {changes:,} changes (90 % updates of random rows, 5 % inserts,
+5 % deletes) to a table of {rows:,} rows without [maintenance](maintenance.md), and how many times as long as for the
+same rows written at once (*fresh*), in the same engine. Each engine also returned all rows, which were compared with
+the last change of every key: a number of seconds means that all of them were right. Each was given {limit:.0f} seconds
+for an answer. Measured by `python benchmarks/encodings.py` ({machine}; local files).
+
+"""
+BUSY = 2
+"""The load per core from which on a machine did something else at the same time."""
+BESIDES = """This machine had much else to do at the same time (load average {load:.0f}): take the seconds as rough.
+
+"""
+TABLES = {
+    "fresh": "fresh",
+    "positions": Encoding.POSITION,
+    "vectors": Encoding.VECTOR,
+    "equality": Encoding.EQUALITY,
+}
+"""Columns of that table by the names of the benchmark."""
+ENGINES = {
+    "spark": "Spark",
+    "calve": "`calve.read`",
+    "duckdb": "DuckDB",
+    "pyiceberg": "pyiceberg",
+    "polars": "Polars",
+    "datafusion": "DataFusion",
+    "clickhouse": "ClickHouse",
+}
 NAMES = {
     ReadingEngine.DUCKDB: "DuckDB",
     ReadingEngine.SPARK: "Spark",
@@ -87,6 +121,7 @@ def page() -> str:
         [
             HEAD,
             MATRIX + _matrix(),
+            _reads(json.loads(RESULT.read_text(encoding="utf-8"))),
             "## A table of the embedded catalog\n",
             *(_section(one) for one in recipes(EMBEDDED)),
             "## A table of a REST catalog, with files in S3\n",
@@ -99,8 +134,46 @@ def _matrix() -> str:
     """The table of engines, out of the one that `READERS` decides by."""
     head = ["in `READERS`", "engine", *(encoding.value for encoding in Encoding)]
     rows = [[f"`{one.name}`", one.title, *(_support(one.support(e)) for e in Encoding)] for one in READERS]
+    return _table(head, rows)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _reads(result: Mapping[str, Any]) -> str:
+    """What `benchmarks/encodings.py` measured."""
+    cells = {(cell["engine"], cell["table"]): cell for cell in result["cells"]}
+    engines = [name for name in ENGINES if (name, "fresh") in cells]
+    rows = [
+        [f"{ENGINES[name]} {result['versions'][name]}", *(_cell(cells[name, t], cells[name, "fresh"]) for t in TABLES)]
+        for name in engines
+    ]
+    shapes = {one["name"]: one for one in result["tables"]}
+    sizes = [f"files: {shapes[t]['files']:,}, deletes: {shapes[t]['deletes']:,}" for t in TABLES]
+    reasons = [
+        f"- {ENGINES[name]}, {TABLES[t]}: `{cells[name, t]['error']}`\n"
+        for name in engines
+        for t in TABLES
+        if cells[name, t]["error"]
+    ]
+    refused = ["\nWhy reads failed:\n\n", *reasons] if reasons else []
+    text = READS.format(**result["workload"], machine=result["machine"])
+    if result["load"] > BUSY * result["cores"]:
+        text += BESIDES.format(load=result["load"])
+    return text + _table(["", *TABLES.values()], [["", *sizes], *rows]) + "".join(refused)
+
+
+def _cell(cell: Mapping[str, Any], fresh: Mapping[str, Any]) -> str:
+    if cell["error"]:
+        return "failed"
+    if wrong := {kind: cell[kind] for kind in ("missing", "extra", "wrong") if cell[kind]}:
+        return "**wrong rows**: " + ", ".join(f"{count:,} {kind}" for kind, count in wrong.items())
+    if cell["seconds"] is None:
+        return f"over {cell['over']:.0f} s"
+    ratio = f" ({cell['seconds'] / fresh['seconds']:.1f}x)" if fresh["seconds"] and cell is not fresh else ""
+    return f"{cell['seconds']:.2f} s{ratio}"
 
 
 def _support(support: Support) -> str:

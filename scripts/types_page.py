@@ -35,11 +35,16 @@ version 3. A sink whose input lacks such a column writes to the table as usual; 
 is refused.
 
 - `timestamp_ns`, `timestamptz_ns`: `calve read` returns them, compactions keep the nanoseconds. `calve.read` refuses
-  them, since Spark has no such type: select the other columns. pyiceberg reads both, DuckDB 1.5 only `timestamp_ns`,
-  Spark with the runtime 1.12 neither.
-- `unknown`: null, `VOID` in Spark. No file has the column. pyiceberg and Spark read such tables, DuckDB 1.5 refuses
-  them.
-- `geometry`, `geography`: `calve read` returns their bytes, and compactions keep them; `calve.read` refuses them.
+  them, since Spark has no such type: select the other columns. pyiceberg reads both. DuckDB 1.5 reads `timestamp_ns`,
+  and no table with a `timestamptz_ns`, whichever columns are selected. Spark with the runtime 1.12 reads no table with
+  either.
+- `unknown`: null, `VOID` in Spark. Files have neither columns nor fields of this type. pyiceberg and Spark read such
+  tables, DuckDB 1.5 does not, whichever columns are selected. It may also be the type of a field in a struct that has
+  other fields. Lists and maps of `unknown`, and structs of nothing else, cannot be stored: `calve read` reads tables
+  with such a column, sinks and compactions refuse them.
+- `geometry`, `geography`: `calve read` returns their bytes, and compactions keep them; `calve.read` refuses them. Files
+  of compactions have the bytes without Parquet's own type for them: DuckDB 1.5 and pyiceberg 0.12 refuse to read the
+  column of such a file.
 - `variant`: the table is refused. pyiceberg 0.12, with which calve reads metadata, does not know the type.
 
 A `VARIANT` of a source is stored as JSON in version 3, too.
@@ -49,12 +54,14 @@ A `VARIANT` of a source is stored as JSON in version 3, too.
 Other tools may give columns of a table of version 3 an initial default, for rows that were written before the column
 was added, and a write default, for rows whose writer has no value. calve sets neither.
 
-- All readers of calve return the initial default where a file lacks the column, and compactions write it.
+- All readers of calve return the initial default where a file lacks the column, and compactions write it. So do
+  Spark with the runtime 1.12, DuckDB 1.5 and pyiceberg.
 - If the input of a sink lacks a column that has a default, its files contain the column: with the write default of the
   moment at which the batch is written, or null if there is none. That holds as soon as the sink has loaded the changed
   table, at the latest after its next commit; a batch that was written before has the initial default. A required column
   may be missing in the input if it has a write default. Partitions follow these values.
 - A null in the input is null in the table, whatever the default is.
+- Spark with the runtime 1.12 writes the write default, too, where an `INSERT` lacks the column. It cannot set defaults.
 - A nested field with a default has to be in the input, or the sink refuses the table; rows without the whole struct are
   fine. Tables with a default of a struct, or of a timestamp in nanoseconds, are refused: pyiceberg 0.12 does not read
   their metadata.

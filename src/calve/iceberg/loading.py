@@ -30,6 +30,7 @@ from calve.catalog.guarded import new_location
 from calve.catalog.outcome import TableChange, send
 from calve.errors import InvalidInput
 from calve.iceberg.schema.fitting import as_known, field_named, fit
+from calve.iceberg.schema.readable import schema_with
 from calve.iceberg.snapshot.history import has_data, head_of
 from calve.model.progress import Progress, property_key, sinks_named
 from calve.model.spec import LATEST_FORMAT, TableName
@@ -242,6 +243,7 @@ def _check(table: Table, name: TableName, schema: Schema, key: Sequence[str], *,
     found = fit(table.metadata, schema)
     if found.differences and not (evolves and found.mendable):
         raise misfit(str(name), found.text)
+    schema_with(table.schema())
     theirs = as_known(table.metadata, schema)
     identifiers = theirs.identifier_field_names()
     if identifiers and identifiers != {field_named(theirs.fields, name).name for name in key}:

@@ -184,12 +184,14 @@ def propose_deletes(
     )
 
 
-def propose_vectors(table: IcebergTable, scan: KeyScan, found: Sequence[RowPositions], name: str) -> ResolvedDeletes:
+def propose_vectors(
+    table: IcebergTable, scan: KeyScan, found: Sequence[RowPositions], name: str, remembered: KeyMemory = FORGETFUL
+) -> ResolvedDeletes:
     """Write vectors of the found rows and their manifests, ready to commit. Raises TransientError.
 
     `name` begins with the id of the commit.
     """
-    vectors = replace_vectors((c.file for c in scan.candidates), scan.target, scan.place, found, name)
+    vectors = replace_vectors((c.file for c in scan.candidates), scan.target, scan.place, found, name, remembered)
     if not vectors.files:
         return ResolvedDeletes()
     with _all_or_none(scan, vectors.files):
@@ -210,11 +212,11 @@ def propose_with_ids(
 
     Found rows of files of the batch itself are deleted in the new files.
     """
-    kept = keep_ids(state, scan, found, writing, name)
+    kept, remembered = keep_ids(state, scan, found, writing, name), writing.reading.remembered
     if kept is None:
-        return propose_vectors(writing.table, scan, found, name)
+        return propose_vectors(writing.table, scan, found, name, remembered)
     try:
-        proposed = propose_vectors(writing.table, scan, kept.moved(found), name)
+        proposed = propose_vectors(writing.table, scan, kept.moved(found), name, remembered)
     except BaseException:
         writing.table.discard_files(kept.rows.new, "their lookup failed")
         raise

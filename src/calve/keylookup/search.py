@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from calve.iceberg.files.position_deletes import DeletePlace, RowPositions, write_position_deletes
 from calve.iceberg.files.store import remove_new
-from calve.iceberg.files.vectors import write_vectors
+from calve.iceberg.files.vectors import DeletedRows, bitmap_of, decode_bitmap, write_vectors
 from calve.iceberg.planning.delete_index import DeleteGroup
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
@@ -128,7 +129,7 @@ def write_deletes_of_new(place: DeletePlace, found: Sequence[RowPositions], name
     if not place.vectors:
         return write_deletes(place, found, name)
     with _trying("deletion vectors could not be written"):
-        return write_vectors(place, found, name)
+        return write_vectors(place, [DeletedRows(one.file, bitmap_of(one.positions)) for one in found], name)
 
 
 @contextmanager
@@ -190,7 +191,12 @@ class ReplacedVectors:
 
 
 def replace_vectors(
-    files: Iterable[ScanFile], target: ReadTarget, place: DeletePlace, found: Sequence[RowPositions], name: str
+    files: Iterable[ScanFile],
+    target: ReadTarget,
+    place: DeletePlace,
+    found: Sequence[RowPositions],
+    name: str,
+    remembered: KeyMemory = FORGETFUL,
 ) -> ReplacedVectors:
     """Write one vector for each data file with found rows, with all rows that are deleted in it by position.
 
@@ -204,21 +210,28 @@ def replace_vectors(
             touched.setdefault(one.file.path, one.file)
     touched |= {file.path: file for file in files if file.path in touched}
     deletes = TaskDeletes(target, list(touched.values()))
-    wanted: list[RowPositions] = []
+    wanted: list[DeletedRows] = []
     replaced: list[ContentId] = []
-    new = 0
+    known = 0
     with reading("older deletes"):
         for path, file in touched.items():
             before = [d for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
-            positions = distinct(np.concatenate(by_path[path]))
-            old = [deletes.positions_in(delete, path) for delete in before]
-            both = distinct(np.concatenate([positions, *old])) if old else positions
-            new += len(np.setdiff1d(positions, np.concatenate(old))) if old else len(positions)
-            wanted.append(RowPositions(file, both))
+            rows = BitMap64()
+            for delete in before:
+                rows |= _rows_in(delete, path, deletes, remembered)
+            known += len(rows)
+            wanted.append(DeletedRows(file, rows | bitmap_of(np.concatenate(by_path[path]))))
             replaced += [delete.id for delete in before if _is_only_about(delete, path, place)]
     with _trying("deletion vectors could not be written"):
-        written = write_vectors(place, wanted, name)
-    return ReplacedVectors(written, tuple(replaced), sum(file.record_count for file in written) - new)
+        written = write_vectors(place, wanted, name, remembered.wrote_vector)
+    return ReplacedVectors(written, tuple(replaced), known)
+
+
+def _rows_in(delete: DeleteFile, path: str, deletes: TaskDeletes, remembered: KeyMemory) -> BitMap64:
+    """The rows that a delete file or vector deletes in a data file."""
+    if delete.kind is DeleteKind.VECTOR:
+        return decode_bitmap(remembered.vector_in(delete, deletes))
+    return bitmap_of(deletes.positions_in(delete, path))
 
 
 def _is_only_about(delete: DeleteFile, path: str, place: DeletePlace) -> bool:

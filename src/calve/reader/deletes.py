@@ -126,12 +126,17 @@ class TaskDeletes:
     def positions_in(self, delete: DeleteFile, path: str) -> Positions:
         """The positions that a delete file or vector deletes in one of the files. Raises OSError, TerminalError."""
         if delete.kind is DeleteKind.VECTOR:
-            with open_input(delete.path, self._target.io_properties) as source:
-                return decode_vector(source.read_at(delete.length, delete.offset))
+            return decode_vector(self.vector_in(delete))
         known = self._positions.get(delete.path)
         if known is None:
             known = self._positions[delete.path] = self._by_path(delete)
         return known.get(path, NOTHING)
+
+    def vector_in(self, delete: DeleteFile) -> bytes:
+        """The blob of a vector. Raises OSError."""
+        with open_input(delete.path, self._target.io_properties) as source:
+            blob: bytes = source.read_at(delete.length, delete.offset)
+            return blob
 
     def _by_path(self, delete: DeleteFile) -> dict[str, Positions]:
         """The positions in a file, for the data files of this task."""

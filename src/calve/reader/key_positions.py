@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import open_input
+from calve.iceberg.files.vectors import decode_vector
 from calve.iceberg.schema.readable import ROW_ID, ReadTarget
-from calve.model.scan import ContentId, DeleteKind, FileSplit, ScanFile
+from calve.model.scan import ContentId, DeleteFile, DeleteKind, FileSplit, ScanFile
 from calve.reader.deletes import NOTHING, Positions, TaskDeletes
 from calve.reader.key_sets import KeySet
 from calve.reader.projection import Projection
@@ -71,7 +72,7 @@ class MemoryLimits:
     key_bytes: int = 0
     deleted_rows: int = 0
     positions: int = 0
-    """Positions in delete files that this process wrote."""
+    """Positions in delete files that this process wrote; vectors count by their size."""
 
 
 NOTHING_KEPT = MemoryLimits()
@@ -81,8 +82,8 @@ class KeyMemory:
     """Caches what searches learn about data files, which never change. Several threads may use it.
 
     Key columns of the first files that fit are kept, and dropped only with their files: for a table larger than memory
-    a constant part is better than whatever was read last. Position delete files never change either: those that this
-    process wrote are not read back.
+    a constant part is better than whatever was read last. Position delete files and vectors never change either: those
+    that this process wrote are not read back.
     """
 
     def __init__(self, limits: MemoryLimits = NOTHING_KEPT) -> None:
@@ -90,6 +91,8 @@ class KeyMemory:
         self._known: dict[str, _Known] = {}
         self._written: dict[str, dict[str, Positions]] = {}
         """Positions by delete file and data file."""
+        self._vectors: dict[str, bytes] = {}
+        """Blobs by file."""
         self._key_bytes = self._deleted_rows = self._positions = 0
         self._lock = Lock()
 
@@ -98,6 +101,8 @@ class KeyMemory:
         with self._lock:
             for path in self._written.keys() - set(deletes):
                 self._positions -= sum(map(len, self._written.pop(path).values()))
+            for path in self._vectors.keys() - set(deletes):
+                self._positions -= _room_of(self._vectors.pop(path))
             for path in self._known.keys() - set(paths):
                 known = self._known.pop(path)
                 self._key_bytes -= sum(_size(columns) for columns in known.columns.values())
@@ -124,6 +129,19 @@ class KeyMemory:
         with self._lock:
             return self._written.get(path)
 
+    def wrote_vector(self, path: str, blob: bytes) -> None:
+        """Remember a deletion vector that was just written, if there is room."""
+        with self._lock:
+            if self._positions + _room_of(blob) <= self._limits.positions:
+                self._vectors[path] = blob
+                self._positions += _room_of(blob)
+
+    def vector_in(self, delete: DeleteFile, deletes: TaskDeletes) -> bytes:
+        """The blob of a vector, remembered or read. Raises OSError."""
+        with self._lock:
+            own = self._vectors.get(delete.path)
+        return deletes.vector_in(delete) if own is None else own
+
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
         size = _size(columns)
@@ -143,18 +161,28 @@ class KeyMemory:
             gone = _Gone(np.zeros(file.rows, bool))
         for name, delete in wanted.items():
             if name not in gone.applied:
-                own = self.written_in(delete.path)
-                positions = deletes.positions_in(delete, file.path) if own is None else own.get(file.path, NOTHING)
+                positions = self._positions_in(delete, file.path, deletes)
                 gone.rows[positions[positions < file.rows]] = True
                 gone.applied.add(name)
         self._keep_deleted(known, gone)
         return gone.rows
+
+    def _positions_in(self, delete: DeleteFile, path: str, deletes: TaskDeletes) -> Positions:
+        if delete.kind is DeleteKind.VECTOR:
+            return decode_vector(self.vector_in(delete, deletes))
+        own = self.written_in(delete.path)
+        return deletes.positions_in(delete, path) if own is None else own.get(path, NOTHING)
 
     def _keep_deleted(self, known: _Known, gone: _Gone) -> None:
         with self._lock:
             if known.gone is None and self._deleted_rows + len(gone.rows) <= self._limits.deleted_rows:
                 known.gone = gone
                 self._deleted_rows += len(gone.rows)
+
+
+def _room_of(blob: bytes) -> int:
+    """How many positions in memory take as much."""
+    return -(-len(blob) // 8)
 
 
 def _size(columns: _Columns) -> int:

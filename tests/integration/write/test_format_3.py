@@ -4,13 +4,23 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import (
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+)
 from pyspark.sql import SparkSession
 
 import calve
@@ -18,7 +28,7 @@ from calve.catalog.connect import connect_embedded
 from calve.catalog.lineage import next_row_id
 from calve.iceberg.files.content import content_id
 from calve.keylookup.search import SparkJobs
-from calve.model.spec import WriteOptions
+from calve.model.spec import OnForeignCommit, WriteOptions
 from calve.write.row_ids import RowIdWriter
 from tests.integration.reader.tables import SparkTable
 from tests.support.foreign import NAME, Row, in_order, live_entries_of
@@ -27,6 +37,7 @@ from tests.support.keyed import KeyedTable
 from tests.support.lineage import ROW_ID, UPDATED, Lineage, check_batch, lineage_in, lineage_of
 from tests.support.readers import duckdb_rows, spark_iceberg_rows, spark_iceberg_sql
 from tests.support.runs import Run, spec_of
+from tests.support.version_3_columns import add_defaults, add_row
 
 LINEAGE = ["id", "v", ROW_ID, UPDATED]
 COLUMNS = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "v", StringType()))
@@ -198,6 +209,28 @@ class SharedSchedule(Schedule):
             self.spark.run(f"UPDATE {{t}} SET id = {free[0]} WHERE id = {min(taken)}")
         to_calve(self.run.catalog, "shop.orders", self.metadata)
 
+    def compact(self) -> None:
+        """Let calve compact the table, or Spark."""
+        self.rng.choice([super().compact, self.compact_by_spark])()
+
+    def compact_by_spark(self) -> None:
+        """Let the procedure of the Iceberg runtime rewrite all files: no row, id or sequence number changes."""
+        before = self.lineage()
+        if not before:
+            return
+        to_spark(self.run.now, self.spark, self.metadata)
+        catalog, _, name = self.spark.name.partition(".")
+        (done,) = spark_iceberg_sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
+        )
+        assert done["rewritten_data_files_count"] > 0
+        to_calve(self.run.catalog, "shop.orders", self.metadata)
+        table = self.run.now
+        assert lineage_of(table) == self.lineage() == before
+        plain = in_order([row.values for row in before.values()])
+        assert in_order(duckdb_rows(table.metadata_location)) == plain
+        assert in_order(table.scan().to_arrow().to_pylist()) == plain
+
 
 def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Path) -> None:
     schedule = SharedSchedule(tmp_path / "s", 7)
@@ -210,9 +243,77 @@ def test_updated_rows_keep_their_ids_while_spark_changes_the_table(tmp_path: Pat
     assert schedule.check(3) > 3
 
 
+def test_rows_keep_their_ids_when_spark_rewrites_their_files(tmp_path: Path) -> None:
+    schedule = SharedSchedule(tmp_path / "s", 1)
+    for _ in range(2):
+        schedule.record()
+        schedule.commit()
+        schedule.record()  # its files are there before Spark's, and it is committed after them
+        schedule.compact_by_spark()
+        schedule.commit()
+    assert schedule.kept > 3
+
+
+@pytest.mark.soak
+def test_rows_keep_their_ids_however_often_spark_rewrites_their_files(tmp_path: Path) -> None:
+    for seed in range(8):
+        schedule = SharedSchedule(tmp_path / str(seed), seed)
+        for _ in range(10):
+            schedule.check(2)
+            schedule.compact_by_spark()
+        assert schedule.check(1) > 10
+
+
 @pytest.mark.slow
 def test_updated_rows_keep_their_ids_in_any_order_of_events(tmp_path: Path) -> None:
     assert sum(SharedSchedule(tmp_path / str(seed), seed).check(30) for seed in range(8)) > 100
+
+
+def test_spark_reads_and_writes_default_values_as_calve_does(tmp_path: Path) -> None:
+    shared = SharedSchedule(tmp_path / "s", 1)
+    shared.run.commit({1: "a", 2: "b", 3: "c"})
+    others = add_defaults(shared.run, 5, 7, without="clock")  # Spark reads no table with a time
+    shared.run.commit({2: "d", 4: "e"})
+    to_spark(shared.run.now, shared.spark, shared.metadata)
+    shared.spark.run("INSERT INTO {t} (id, v) VALUES (5, 'spark')")
+    shared.spark.run("UPDATE {t} SET v = 'spark' WHERE id = 1")
+    to_calve(shared.run.catalog, "shop.orders", shared.metadata)
+    shared.run.commit({6: "f"})
+    texts = {1: "spark", 2: "d", 3: "c", 4: "e", 5: "spark", 6: "f"}
+    wanted = {key: {"v": v, "n": 5 if key in {1, 3} else 7, **others} for key, v in texts.items()}
+    for _ in range(2):
+        found = {row.pop("id"): row for row in spark_iceberg_rows(shared.run.now.metadata_location)}
+        assert {key: {**row, "mark": UUID(row["mark"])} for key, row in found.items()} == wanted
+        calve.compact(calve.connect(home=shared.run.home).table("shop.orders"))
+
+
+def test_spark_reads_unknown_values_and_refuses_tables_with_nanoseconds(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3, on_foreign_commit=OnForeignCommit.ACCEPT))
+    run.commit({1: "a"})
+    pair = StructType(NestedField(11, "u", UnknownType()), NestedField(12, "x", LongType()))
+    with run.now.update_schema() as update:
+        update.add_column("u", UnknownType())
+        update.add_column("c", pair)
+        update.add_column("many", ListType(13, pair, element_required=False))
+    run.table.load()
+    add_row(run, 9, "x", {"x": 5}, [{"x": 6}, None])
+    assert calve.compact(calve.connect(home=tmp_path).table("shop.orders"))
+    run.commit({2: "b"})
+    empty = {"u": None, "c": None, "many": None}
+    assert in_order(spark_iceberg_rows(run.now.metadata_location)) == in_order(
+        [
+            {"id": 1, "v": "a", **empty},
+            {"id": 2, "v": "b", **empty},
+            {"id": 9, "v": "x", "u": None, "c": {"u": None, "x": 5}, "many": [{"u": None, "x": 6}, None]},
+        ]
+    )
+    for kind in (TimestampNanoType(), TimestamptzNanoType()):
+        with run.now.update_schema() as update:
+            update.add_column("t", kind)
+        with pytest.raises(RuntimeError, match=f"Cannot convert unsupported type to Spark: {kind}"):
+            spark_iceberg_rows(run.now.metadata_location, ["id"])
+        with run.now.update_schema() as update:
+            update.delete_column("t")
 
 
 def test_tasks_write_large_batches_again_with_their_ids(spark: SparkSession, tmp_path: Path) -> None:

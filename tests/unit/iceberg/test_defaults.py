@@ -2,76 +2,39 @@
 
 import datetime as dt
 import json
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import duckdb
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    FixedType,
-    FloatType,
     GeometryType,
     IcebergType,
-    IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     StringType,
     StructType,
     TimestampNanoType,
     TimestamptzNanoType,
-    TimestamptzType,
-    TimeType,
     UnknownType,
-    UUIDType,
 )
 
 import calve
 from calve.errors import InvalidInput
-from calve.iceberg.schema.arrow import arrow_schema
 from calve.iceberg.schema.fitting import fit
-from calve.iceberg.schema.readable import schema_with
-from calve.model.files import ColumnMetrics, Content, WrittenFile
 from calve.model.spec import OnForeignCommit
 from calve.reader.local import read_here
-from tests.support.foreign import exchange_files
 from tests.support.lineage import lineage_of
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
-
-DEFAULTS: dict[str, tuple[IcebergType, Any]] = {
-    "amount": (DecimalType(9, 2), Decimal("1.25")),
-    "at": (TimestamptzType(), dt.datetime(2024, 2, 29, 1, tzinfo=dt.UTC)),
-    "bytes": (BinaryType(), b"\x00\xff"),
-    "clock": (TimeType(), dt.time(1, 2, 3, 4)),
-    "code": (FixedType(2), b"\x00\xff"),
-    "day": (DateType(), dt.date(2024, 2, 29)),
-    "flag": (BooleanType(), True),
-    "mark": (UUIDType(), UUID("12345678-1234-5678-1234-567812345678")),
-    "note": (StringType(), "none"),
-    "rate": (FloatType(), 0.5),
-}
-
-
-def alter(run: Run, initial: int, now: int | None) -> dict[str, Any]:
-    """Do what another tool does: add columns with defaults, and change one. Returns the values of the other columns."""
-    with run.now.update_schema() as update:
-        for name, (kind, value) in DEFAULTS.items():
-            update.add_column(name, kind, default_value=value)
-        update.add_column("n", IntegerType(), default_value=initial)
-    with run.now.update_schema() as update:
-        update.set_default_value("n", now)
-    run.table.load()
-    return {name: value for name, (_, value) in DEFAULTS.items()}
+from tests.support.version_3_columns import add_defaults, add_row
 
 
 def rows_by_duckdb(run: Run) -> dict[int, dict[str, Any]]:
@@ -99,7 +62,7 @@ def check(run: Run, wanted: dict[int, dict[str, Any]]) -> None:
 def test_rows_have_the_defaults_of_their_time_in_every_reader(tmp_path: Path, write_default: int | None) -> None:
     run = Run(tmp_path, spec_of("s", format_version=3))
     run.commit({1: "a", 2: "b", 3: "c"})
-    others = alter(run, 5, write_default)
+    others = add_defaults(run, 5, write_default)
     run.commit({2: "d", 4: "e"})
     wanted = {
         1: {"v": "a", "n": 5, **others},
@@ -164,13 +127,7 @@ def test_columns_of_types_that_no_input_has_stay_as_they_are(tmp_path: Path, kin
     run.table.load()
     run.commit({2: "c"})
     value = {"unknown": None, "geometry": b"\x01"}.get(str(kind), 1_709_200_000_000_000_001)
-    columns = arrow_schema(schema_with(run.now.schema()))
-    values = [pa.array([one], field.type) for one, field in zip([9, "x", value], columns, strict=False)]
-    pq.write_table(pa.Table.from_arrays(values, schema=columns), tmp_path / "other.parquet")
-    path = tmp_path / "other.parquet"
-    exchange_files(
-        run.now, [], [WrittenFile(Content.DATA, path.as_uri(), 1, path.stat().st_size, 0, (), ColumnMetrics(), ())]
-    )
+    add_row(run, 9, "x", value)
     before = read_here(calve.connect(home=tmp_path).table(str(NAME)))
     wanted = sorted(str(row) for batch in before.rows() for row in batch.to_pylist())
     assert len(wanted) == 3
@@ -181,6 +138,62 @@ def test_columns_of_types_that_no_input_has_stay_as_they_are(tmp_path: Path, kin
     assert len([*read_here(calve.connect(home=tmp_path).table(str(NAME)), columns=["id"]).rows()]) == 2
     if isinstance(kind, TimestampNanoType):
         assert {row["c"] for row in duckdb_rows(run.now.metadata_location)} == {None, pd.Timestamp(value)}
+    elif not isinstance(kind, GeometryType):
+        with pytest.raises(duckdb.Error, match=f"Unrecognized primitive type: {kind}"):
+            duckdb_rows(run.now.metadata_location, ["id"])
+    if not isinstance(kind, GeometryType):
+        zone = "UTC" if isinstance(kind, TimestamptzNanoType) else None
+        known = {None} if value is None else {None, pd.Timestamp(value, tz=zone)}
+        assert {row["c"] for row in run.now.scan().to_arrow().to_pylist()} == known
+
+
+def test_files_leave_out_fields_of_structs_whose_type_is_unknown(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3, on_foreign_commit=OnForeignCommit.ACCEPT))
+    run.commit({1: "a", 2: "b"})
+    pair = StructType(NestedField(11, "u", UnknownType()), NestedField(12, "x", LongType()))
+    with run.now.update_schema() as update:
+        update.add_column("c", pair)
+        update.add_column("many", ListType(13, pair, element_required=False))
+    run.table.load()
+    add_row(run, 9, "x", {"x": 5}, [{"x": 6}, None])
+    run.commit({2: "c"})
+    wanted = {
+        1: {"v": "a", "c": None, "many": None},
+        2: {"v": "c", "c": None, "many": None},
+        9: {"v": "x", "c": {"u": None, "x": 5}, "many": [{"u": None, "x": 6}, None]},
+    }
+    for _ in range(2):
+        read = read_here(calve.connect(home=tmp_path).table(str(NAME)))
+        assert {row.pop("id"): row for batch in read.rows() for row in batch.to_pylist()} == wanted
+        flat = run.now.scan(selected_fields=("id", "c")).to_arrow().to_pylist()  # it fails on fields that lists lack
+        assert {row["id"]: row["c"] for row in flat} == {key: row["c"] for key, row in wanted.items()}
+        calve.compact(calve.connect(home=tmp_path).table(str(NAME)))
+    (task,) = run.now.scan().plan_files()
+    assert str(pq.read_schema(task.file.file_path.removeprefix("file://")).field("c").type) == "struct<x: int64>"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ListType(10, UnknownType(), element_required=False),
+        MapType(10, StringType(), 11, UnknownType(), value_required=False),
+        StructType(NestedField(10, "u", UnknownType())),
+    ],
+    ids=str,
+)
+def test_columns_that_no_file_can_contain_are_refused(tmp_path: Path, kind: IcebergType) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3))
+    run.commit({1: "a"})
+    with run.now.update_schema() as update:
+        update.add_column("c", kind)
+    ref = calve.connect(home=tmp_path).table(str(NAME))
+    assert [row for batch in read_here(ref).rows() for row in batch.to_pylist()] == [{"id": 1, "v": "a", "c": None}]
+    with pytest.raises(InvalidInput, match='column "c" has a type that no data file can contain') as no:
+        Run(tmp_path, spec_of("s", format_version=3))
+    assert "Files omit what is unknown" in no.value.detail
+    run.table.load()
+    with pytest.raises(InvalidInput, match="no data file can contain"):
+        run.commit({1: "b"})
 
 
 @pytest.mark.parametrize(

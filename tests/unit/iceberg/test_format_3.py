@@ -19,6 +19,7 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType
+from pyroaring import BitMap64
 
 from calve.catalog.connect import connect_embedded
 from calve.catalog.lineage import check_writable
@@ -28,8 +29,15 @@ from calve.errors import CommitConflict, InvalidInput, TerminalError
 from calve.iceberg.files.content import content_id, first_row_id_of
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.manifests import write_manifests
-from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.files.vectors import VECTOR_OFFSET, decode_vector, encode_vector, puffin_file, write_vectors
+from calve.iceberg.files.vectors import (
+    VECTOR_OFFSET,
+    DeletedRows,
+    bitmap_of,
+    decode_vector,
+    encode_vector,
+    puffin_file,
+    write_vectors,
+)
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.sink_table import IcebergTable
 from calve.iceberg.snapshot import draft as drafts
@@ -60,7 +68,7 @@ class Version3(ForeignTable):
     def vector(self, file: WrittenFile, *positions: int) -> WrittenFile:
         """Write a vector of one data file."""
         scanned = ScanFile(file.path, file.size, file.record_count, 0, spec_id=file.spec_id, partition=file.partition)
-        found = RowPositions(scanned, np.array(positions, np.int64))
+        found = DeletedRows(scanned, BitMap64(positions))
         (written,) = write_vectors(place_of(self.table), [found], f"v{next(_names)}")
         return written
 
@@ -101,7 +109,7 @@ POSITIONS = st.lists(
 
 @given(POSITIONS)
 def test_vectors_survive_their_file_whatever_their_positions(positions: Sequence[int]) -> None:
-    blob = encode_vector(np.array(positions, np.int64))
+    blob = encode_vector(bitmap_of(np.array(positions, np.int64)))
     assert decode_vector(blob).tolist() == positions
     content = puffin_file(blob, "file:///a", len(positions))
     assert content[VECTOR_OFFSET : VECTOR_OFFSET + len(blob)] == blob
@@ -109,13 +117,13 @@ def test_vectors_survive_their_file_whatever_their_positions(positions: Sequence
 
 @given(st.lists(st.integers(0, 200_000), min_size=1, unique=True).map(sorted))
 def test_pyiceberg_reads_the_same_vector(positions: Sequence[int]) -> None:
-    content = puffin_file(encode_vector(np.array(positions, np.int64)), "file:///a", len(positions))
+    content = puffin_file(encode_vector(bitmap_of(np.array(positions, np.int64))), "file:///a", len(positions))
     (found,) = deletion_vectors_from_puffin_file(PuffinFile(content))
     assert found.to_vector().to_pylist() == positions
 
 
 def test_a_puffin_file_is_what_the_specification_says() -> None:
-    blob = encode_vector(np.array([1, 2, 2**33], np.int64))
+    blob = encode_vector(BitMap64([1, 2, 2**33]))
     content = puffin_file(blob, "s3://b/ä.parquet", 3)
     (length,) = struct.unpack_from(">I", blob)
     assert length == len(blob) - 8

@@ -5,18 +5,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from calve.errors import TerminalError, TransientError
+from calve.errors import CalveError, TerminalError, TransientError
 from calve.iceberg.files.content import content_id, first_row_id_of
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.sink_table import IcebergTable
 from calve.model.files import ResolvedDeletes
-from calve.model.scan import ContentId
+from calve.model.scan import ContentId, DeleteFile, DeleteKind
 from calve.model.spec import KeyIndexUse
+from calve.reader.deletes import TaskDeletes
+from calve.reader.key_positions import KeyMemory, MemoryLimits
 from tests.support.foreign import NAME, in_order, live_entries_of
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
@@ -78,6 +82,58 @@ def test_files_that_are_not_touched_keep_their_vectors(table: KeyedTable) -> Non
     after = {content_id(e.data_file) for e in live_entries_of(table) if e.data_file.content}
     assert before < after
     check(table)
+
+
+def test_vectors_that_this_process_wrote_are_not_read_back(table: KeyedTable) -> None:
+    rows = [row(number) for number in range(10)]
+    table.apply([table.data(rows)], rows)
+    for number in range(3):
+        table.apply([table.data([row(number)])], [row(number)])
+    check(table)
+    for file in (entry.data_file for entry in live_entries_of(table)):
+        if file.file_format is FileFormat.PUFFIN:
+            Path(file.file_path.removeprefix("file://")).unlink()
+    found = table.resolved(rows)
+    assert (found.totals.position_deletes, found.merged.position_deletes) == (10, 3)
+    table.resolver = table.new_resolver()
+    with pytest.raises(CalveError, match="could not be searched for keys"):
+        table.resolved(rows)
+
+
+def test_a_process_that_wrote_a_vector_reads_the_one_that_another_replaced_it_with(table: KeyedTable) -> None:
+    rows = [row(number) for number in range(10)]
+    table.apply([table.data(rows)], rows)
+    table.apply([], [], [row(0)])
+    own = table.resolver
+    table.resolver = table.new_resolver()
+    table.apply([], [], [row(1), row(2)])
+    table.resolver = own
+    table.apply([], [], [row(3)])
+    assert list(vectors(table).values()) == [4]
+    check(table)
+
+
+def test_memory_for_vectors_is_bounded_and_freed(tmp_path: Path) -> None:
+    memory = KeyMemory(MemoryLimits(positions=4))
+    files = [(tmp_path / name).as_uri() for name in "abc"]
+
+    def remembered() -> list[bool]:
+        """Which of them are not read: there are no such files."""
+        found = []
+        for file in files:
+            vector = DeleteFile(DeleteKind.VECTOR, file, 12, 1, 1, length=12)
+            try:
+                found.append(memory.vector_in(vector, TaskDeletes(ReadTarget(pa.schema([])), [])) == bytes(12))
+            except OSError:
+                found.append(False)
+        return found
+
+    for file in files:
+        memory.wrote_vector(file, bytes(12))
+    assert remembered() == [True, True, False]
+    memory.retain((), {files[1]})
+    memory.wrote_vector(files[2], bytes(12))
+    assert remembered() == [False, True, True]
 
 
 def test_keys_without_rows_need_no_vector(table: KeyedTable) -> None:

@@ -5,17 +5,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pyiceberg.manifest import FileFormat
+from pyroaring import BitMap64
 
 import calve
 from calve.catalog.lineage import UPGRADE
 from calve.catalog.outcome import TableChange, send
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.files.content import content_id, first_row_id
-from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.files.vectors import write_vectors
+from calve.iceberg.files.vectors import DeletedRows, write_vectors
 from calve.iceberg.planning.key_scan import place_of
 from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
@@ -183,7 +182,7 @@ def test_a_conversion_keeps_what_was_deleted_meanwhile(table: ForeignTable, at_m
 
 def vector(table: ForeignTable, file: WrittenFile, *positions: int) -> WrittenFile:
     scanned = ScanFile(file.path, file.size, file.record_count, 0, spec_id=file.spec_id, partition=file.partition)
-    found = [RowPositions(scanned, np.array(positions, np.int64))]
+    found = [DeletedRows(scanned, BitMap64(positions))]
     (written,) = write_vectors(place_of(table.table), found, RandomIds().new_id())
     return written
 

@@ -12,7 +12,9 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +22,10 @@ from pyroaring import BitMap64
 
 from calve.errors import TerminalError
 from calve.iceberg.files.names import own_name
-from calve.iceberg.files.position_deletes import DeletePlace, RowPositions
+from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
 from calve.model.files import ColumnMetrics, Content, Vector, WrittenFile
+from calve.model.scan import ScanFile
 
 Positions = NDArray[np.int64]
 
@@ -36,15 +39,29 @@ _MOST_BYTES = 2**31 - 1
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-766563746f72")
 
 
-def encode_vector(positions: Positions) -> bytes:
+@dataclass(frozen=True)
+class DeletedRows:
+    """All rows of a data file that a vector deletes."""
+
+    file: ScanFile
+    rows: BitMap64
+
+
+def bitmap_of(positions: Positions) -> BitMap64:
+    """Some positions as a bitmap. Only arrays of Python's own type are taken as a whole, not number by number."""
+    numbers = array("Q")
+    numbers.frombytes(positions.astype(np.uint64).tobytes())
+    return BitMap64(numbers)
+
+
+def encode_vector(rows: BitMap64) -> bytes:
     """The blob of some positions. Raises TerminalError if it would be larger than the format allows."""
-    bitmap = BitMap64(positions.astype(np.uint64))
-    bitmap.run_optimize()
-    content = _MAGIC + bitmap.serialize()
+    rows.run_optimize()
+    content = _MAGIC + rows.serialize()
     if len(content) + 8 > _MOST_BYTES:
         raise TerminalError(
             "a data file has too many deleted rows for a deletion vector",
-            detail=f"The vector of {len(positions):,} rows has {len(content):,} bytes.",
+            detail=f"The vector of {len(rows):,} rows has {len(content):,} bytes.",
             hint="Compact the table.",
         )
     return struct.pack(">I", len(content)) + content + struct.pack(">I", zlib.crc32(content))
@@ -52,6 +69,11 @@ def encode_vector(positions: Positions) -> bytes:
 
 def decode_vector(blob: bytes) -> Positions:
     """The positions in a blob, ascending. Raises TerminalError if it is damaged."""
+    return np.frombuffer(decode_bitmap(blob).to_array(), np.uint64).astype(np.int64)
+
+
+def decode_bitmap(blob: bytes) -> BitMap64:
+    """The positions in a blob. Raises TerminalError if it is damaged."""
     if len(blob) < 20 or blob[4:8] != _MAGIC:
         raise _damaged("Its magic number is wrong.")
     (length,) = struct.unpack_from(">I", blob)
@@ -60,10 +82,9 @@ def decode_vector(blob: bytes) -> Positions:
     if zlib.crc32(blob[4:-4]) != struct.unpack_from(">I", blob, len(blob) - 4)[0]:
         raise _damaged("Its checksum is wrong.")
     try:
-        found = BitMap64.deserialize(blob[8:-4]).to_array()
+        return BitMap64.deserialize(blob[8:-4])
     except ValueError as error:
         raise _damaged(f"{error}.") from error
-    return np.frombuffer(found, np.uint64).astype(np.int64)
 
 
 def _damaged(detail: str) -> TerminalError:
@@ -87,11 +108,13 @@ def puffin_file(blob: bytes, data_file: str, cardinality: int) -> bytes:
     return b"".join((_PUFFIN, blob, _PUFFIN, footer, struct.pack("<i", len(footer)), bytes(4), _PUFFIN))
 
 
-def write_vectors(place: DeletePlace, found: Iterable[RowPositions], writer: str) -> tuple[WrittenFile, ...]:
+def write_vectors(
+    place: DeletePlace, found: Iterable[DeletedRows], writer: str, wrote: Callable[[str, bytes], None] | None = None
+) -> tuple[WrittenFile, ...]:
     """Write one vector for each data file, all or none; a data file must not occur twice.
 
     The positions must be all that are deleted in the data file, since a vector replaces its predecessor. Names are
-    derived from `writer`, which must be unique. Raises OSError.
+    derived from `writer`, which must be unique. `wrote` gets the location and the blob of each. Raises OSError.
     """
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
     unique = uuid.uuid5(_NAMESPACE, writer)
@@ -99,24 +122,26 @@ def write_vectors(place: DeletePlace, found: Iterable[RowPositions], writer: str
     written: list[WrittenFile] = []
     try:
         for one in sorted(found, key=lambda f: f.file.path):
-            if len(one.positions):
+            if len(one.rows):
                 made.append(locations.of(own_name(place.mark, f"{len(made):05d}-{unique}-deletes.puffin")))
-                written.append(_write_vector(one, made[-1], place))
+                blob = encode_vector(one.rows)
+                written.append(_write_vector(one, blob, made[-1], place))
+                if wrote is not None:
+                    wrote(made[-1], blob)
     except BaseException:
         remove_new(made, place.io_properties, "writing deletion vectors failed")
         raise
     return tuple(written)
 
 
-def _write_vector(one: RowPositions, location: str, place: DeletePlace) -> WrittenFile:
-    blob = encode_vector(one.positions)
-    content = puffin_file(blob, one.file.path, len(one.positions))
+def _write_vector(one: DeletedRows, blob: bytes, location: str, place: DeletePlace) -> WrittenFile:
+    content = puffin_file(blob, one.file.path, len(one.rows))
     with open_output(location, place.io_properties) as sink:
         sink.write(content)
     return WrittenFile(
         content=Content.POSITION_DELETES,
         path=location,
-        record_count=len(one.positions),
+        record_count=len(one.rows),
         size=len(content),
         spec_id=one.file.spec_id,
         partition=one.file.partition,

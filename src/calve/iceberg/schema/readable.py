@@ -157,10 +157,43 @@ ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
 def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
     """The columns that files of a table have, with the ids or sequence numbers of rows, which the table does not list.
 
-    Files have no columns of type unknown: all values are null.
+    Files have no columns and fields of type unknown: all values are null. Raises InvalidInput for columns that cannot
+    do without them.
     """
-    stored = [field for field in schema.fields if not isinstance(field.field_type, UnknownType)]
+    stored = [field for known in schema.fields for field in _stored(known, known.name)]
     return Schema(*stored, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+
+
+def _stored(known: NestedField, column: str) -> list[NestedField]:
+    """A field as files have it; none if its type is unknown."""
+    if isinstance(known.field_type, UnknownType):
+        return []
+    return [known.model_copy(update={"field_type": _stored_type(known.field_type, column)})]
+
+
+def _stored_type(kind: IcebergType, column: str) -> IcebergType:
+    match kind:
+        case StructType():
+            inner = list(kind.fields)
+        case ListType():
+            inner = [kind.element_field]
+        case MapType():
+            inner = [kind.key_field, kind.value_field]
+        case _:
+            return kind
+    stored = [field for one in inner for field in _stored(one, column)]
+    match kind, [field.field_type for field in stored]:
+        case StructType(), [_, *_]:
+            return StructType(*stored)
+        case ListType(), [element]:
+            return ListType(kind.element_id, element, element_required=kind.element_required)
+        case MapType(), [key, value]:
+            return MapType(kind.key_id, key, kind.value_id, value, value_required=kind.value_required)
+    raise InvalidInput(
+        f'column "{column}" has a type that no data file can contain',
+        detail=f"It has a {kind}. Files omit what is unknown, which only a field of a struct with other fields can be.",
+        hint="Change the type of the column, or drop it.",
+    )
 
 
 def rewritten_schema(table: Table) -> Schema:
