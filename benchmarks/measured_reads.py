@@ -16,9 +16,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import duckdb
+from peer_merge import session_with_runtime
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
-from spark_tables import session_with_runtime
+from upserts import JAR
 
 import calve
 from calve.catalog.connect import connect_embedded
@@ -65,7 +66,7 @@ def measure(version: int, what: Measured, look_every: int, target: int) -> None:
         owner = CompactionOwner(spec.sink_id, lambda: run.run.state.fence)
         tools = ConversionTools(no_session, clock, RandomIds())
         compactor = Compactor(connect_embedded(home), CompactionScope(NAME), tools, owner=owner)
-        spark = session_with_runtime(home / "runtime") if what.spark else None
+        spark = session_with_runtime(home / "runtime", JAR) if what.spark else None
         engines = _engines(home, spark)
         run.commit({key: f"{rng.random():.12f}" for key in range(what.rows)})
         for read in engines.values():

@@ -64,7 +64,7 @@ def test_rows_have_the_defaults_of_their_time_in_every_reader(tmp_path: Path, wr
     run.commit({1: "a", 2: "b", 3: "c"})
     others = add_defaults(run, 5, write_default)
     run.commit({2: "d", 4: "e"})
-    wanted = {
+    wanted: dict[int, dict[str, Any]] = {
         1: {"v": "a", "n": 5, **others},
         2: {"v": "d", "n": write_default, **others},
         3: {"v": "c", "n": 5, **others},
@@ -157,7 +157,7 @@ def test_files_leave_out_fields_of_structs_whose_type_is_unknown(tmp_path: Path)
     run.table.load()
     add_row(run, 9, "x", {"x": 5}, [{"x": 6}, None])
     run.commit({2: "c"})
-    wanted = {
+    wanted: dict[int, dict[str, Any]] = {
         1: {"v": "a", "c": None, "many": None},
         2: {"v": "c", "c": None, "many": None},
         9: {"v": "x", "c": {"u": None, "x": 5}, "many": [{"u": None, "x": 6}, None]},
