@@ -12,11 +12,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-import duckdb
 from peer_merge import session_with_runtime
+from peer_reader import duckdb_with_iceberg
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 from upserts import JAR
@@ -113,10 +112,7 @@ Read = Callable[[Table], tuple[int, float]]
 
 
 def _engines(home: Path, spark: SparkSession | None) -> dict[str, Read]:
-    connection = duckdb.connect(":memory:")
-    for name in ("avro", "iceberg"):
-        folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
-        connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
+    connection = duckdb_with_iceberg()
     ref = calve.connect(home=home).table(str(NAME))
 
     def by_duckdb(table: Table) -> int:

@@ -32,14 +32,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from peer_reader import duckdb_with_iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
@@ -175,12 +174,8 @@ def metadata_of(home: Path, side: str) -> str:
 
 def facts_of(home: Path, side: str) -> tuple[int, float]:
     """Count the rows, and sum a column, with DuckDB; keys are unique."""
-    with duckdb.connect(":memory:") as connection:
-        for name in ("avro", "iceberg"):
-            folder = Path(str(files(f"duckdb_extension_{name}")), f"extensions/v{duckdb.__version__}")
-            connection.execute(f"LOAD '{folder / f'{name}.duckdb_extension'}'")
-        query = "SELECT count(*), count(DISTINCT id), sum(amount::DECIMAL(12, 2)) FROM iceberg_scan(?)"
-        found = connection.execute(query, [metadata_of(home, side)]).fetchone()
+    query = "SELECT count(*), count(DISTINCT id), sum(amount::DECIMAL(12, 2)) FROM iceberg_scan(?)"
+    found = duckdb_with_iceberg().execute(query, [metadata_of(home, side)]).fetchone()
     assert found is not None
     rows, keys, total = found
     assert keys == rows, f"{rows - keys} rows have the key of another"

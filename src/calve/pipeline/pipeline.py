@@ -280,6 +280,7 @@ class Pipeline:
         kinds = list(dict.fromkeys(part.kind for part in rows))
         target = self._table.write_target(self._spec.write, kinds)  # their columns may be older than the input's
         staged = StagedBatch(self._state, rows, target, batch)
+        faults.reached("files.before")
         size = size_of([entry.staged for entry in entries if entry.staged])
         if kinds[-1].envelope == Diff.__name__:
             frame = staged.frame(self._spark)
@@ -303,6 +304,7 @@ class Pipeline:
         return RowKind.of(self._spec, columns, beside.json())
 
     def write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
+        faults.reached("files.before")
         target = self._table.write_target(self._spec.write)
         with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
             in_memory = self._arrow_changes(checkpoint, target, limit)
@@ -316,7 +318,6 @@ class Pipeline:
 
     def _write_files(self, changes: DataFrame | ArrowChanges, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":
         started, timed = self._clock.monotonic(), self._run.state.timed
-        faults.reached("files.before")
         with timed("write"):
             result = write_batch(
                 changes, target, deletes=self._run.state.needs_deletes, size=size, ids=self._ids, timed=timed
