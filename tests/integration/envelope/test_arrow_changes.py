@@ -233,6 +233,26 @@ def test_a_file_whose_columns_are_not_exactly_the_declared_ones_is_read_by_spark
     assert folder.in_memory(folder.source(f"id BIGINT, {declared}"), NoEnvelope()) is None
 
 
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("v STRING", pa.array(["x", None], pa.large_string())),
+        ("v STRING", pa.array(["x", None]).dictionary_encode()),
+        ("v BINARY", pa.array([b"x", None], pa.large_binary())),
+        ("v TIMESTAMP", pa.array([1, None], pa.timestamp("us", "Europe/Berlin"))),
+    ],
+    ids=["large string", "dictionary", "large binary", "zone"],
+)
+def test_how_a_writer_had_values_in_memory_does_not_matter(folder: Folder, declared: str, values: pa.Array) -> None:
+    pq.write_table(_one_column(values), folder.path / "in" / "a.parquet", store_schema=True)
+    source = folder.source(f"id BIGINT, {declared}")
+    found = folder.in_memory(source, NoEnvelope())
+    assert found is not None
+    expected = folder.by_spark(source, NoEnvelope(), NO_NEEDS, ordered=False).select("id", "v").toArrow()
+    assert found.rows.select(["id", "v"]).to_pylist() == expected.to_pylist()
+    assert found.rows.schema.field("v").type == expected.schema.field("v").type
+
+
 @pytest.mark.parametrize("metadata", [{"version": "2.4.8"}, {"version": "3.1.1", "legacyDateTime": ""}])
 def test_dates_of_another_calendar_are_left_to_spark(folder: Folder, metadata: dict[str, str]) -> None:
     rows = _one_column(pa.array([dt.date(1500, 1, 1)]))

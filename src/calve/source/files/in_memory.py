@@ -99,9 +99,22 @@ def _fits(file: pq.ParquetFile, wanted: pa.Schema) -> bool:
     return all(
         lower.count(field.name.lower()) == 1
         and field.name in found.names
-        and found.field(field.name).type == field.type
+        and _has_same_values(found.field(field.name).type, field.type)
         for field in wanted
     )
+
+
+def _has_same_values(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a type of a file has the values of the wanted one: writers may state how they had them in memory."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        found = pa.string()
+    elif pa.types.is_large_binary(found) or pa.types.is_binary_view(found):
+        found = pa.binary()
+    elif pa.types.is_timestamp(found) and found.tz is not None:
+        found = pa.timestamp(found.unit, "UTC")
+    return bool(found == wanted)
 
 
 def _is_within(limit: SizeLimit, footers: Sequence[pq.FileMetaData]) -> bool:
