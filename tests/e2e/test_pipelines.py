@@ -384,7 +384,10 @@ def test_a_sink_whose_start_failed_for_a_moment_is_started_again(
     assert pipelines.rows("shop.items") == [(1, "a")]
 
 
-def test_every_sink_has_a_pool_of_its_own(pipelines: Pipelines, items: Folder, spark: SparkSession) -> None:
+def test_every_sink_has_a_pool_of_its_own(
+    pipelines: Pipelines, items: Folder, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calve.write.batch.DRIVER_ROWS", 0)  # everything goes to Spark
     items.put((1, "a"))
     pipelines.run(f"{SINK}; CREATE SINK t FROM items TO ICEBERG CATALOG lake NAMESPACE shop TABLE t")
     context = spark.sparkContext._jsc.sc()
