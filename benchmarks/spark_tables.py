@@ -16,15 +16,15 @@ from calve.spark.session import embedded_session
 _DDL = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING, updated TIMESTAMP"
 
 
-def session_with_runtime(home: Path) -> SparkSession:
-    """A local Spark with the Iceberg runtime; `i` is a catalog of the runtime's."""
+def session_with_runtime(home: Path, warehouse: Path | None = None) -> SparkSession:
+    """A local Spark with the Iceberg runtime; `i` is a catalog of the runtime, with a new warehouse or this one."""
     conf = {
         "spark.driver.memory": "6g",
         "spark.jars": str(JAR),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": (home / "hadoop").as_uri(),
+        "spark.sql.catalog.i.warehouse": (warehouse or home / "hadoop").as_uri(),
     }
     return embedded_session(home / "spark", master="local[2]", conf=conf)
 

@@ -30,14 +30,14 @@ from pathlib import Path
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
-from upserts import JAR, ROOT
+from spark_tables import session_with_runtime
+from upserts import ROOT
 
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.maintain.expire import expire_snapshots
 from calve.maintain.orphans import OrphanOptions, remove_orphans
 from calve.model.files import WrittenFile
-from calve.spark.session import embedded_session
 from tests.support.foreign import NAME, ForeignTable, exchange_files
 from tests.support.readers import duckdb_rows
 
@@ -181,15 +181,7 @@ def calve_jobs(home: Path) -> dict[str, Callable[[], object]]:
 
 def spark_jobs(home: Path) -> dict[str, Callable[[], object]]:
     """The procedures of the Iceberg runtime."""
-    conf = {
-        "spark.driver.memory": "6g",
-        "spark.jars": str(JAR),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": (home / "warehouse").as_uri(),
-    }
-    spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+    spark = session_with_runtime(home, home / "warehouse")
     spark.sql(f"SELECT count(*) FROM i.{NAME}.snapshots").collect()  # whatever the first query starts is there now
 
     def call(procedure: str, more: str = "") -> object:
