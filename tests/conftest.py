@@ -1,5 +1,6 @@
 """Fixtures and rules shared by all tests."""
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -23,6 +24,7 @@ from tests.support.servers.postgres import NOT_THERE
 from tests.support.servers.trino import NO_JAVA, Trino
 
 keep_files_in_memory()
+gc.disable()  # until all is imported that tests need
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
 # Where a change is decided on, the same examples come every time.
@@ -61,6 +63,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(trylast=True)  # after those that are not to run are gone
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     placing.order(items, config)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: no test looks for garbage among it."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> placing.Placing | None:
