@@ -24,7 +24,6 @@ from tests.support.servers.postgres import NOT_THERE
 from tests.support.servers.trino import NO_JAVA, Trino
 
 keep_files_in_memory()
-gc.disable()  # until all is imported that tests need
 
 # Examples with files or Spark in them take as long as they take; how many there are is what bounds a run.
 # Where a change is decided on, the same examples come every time.
@@ -65,10 +64,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
     placing.order(items, config)
 
 
-def pytest_collection_finish() -> None:
-    """What was imported stays to the end: no test looks for garbage among it."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays to the end: neither imports nor tests look for garbage among it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> placing.Placing | None:
