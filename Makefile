@@ -28,7 +28,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test slowest versions lowest docs wheel demo soak flink bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test whole slowest versions lowest docs wheel demo soak flink bench constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -98,8 +98,11 @@ faults: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the crash tests, one file 
 e2e: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run whole pipelines, read back by other engines
 	@$(PYTEST) tests/e2e
 
-test: $(INSTALLED) ## check everything: lint, the wheel, all tests
-	@$(MAKE) --no-print-directory -j 2 lint wheel $(JAR) $(CLASSES) servers browser
+test: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## check everything: lint, the wheel, all tests
+	@$(MAKE) --no-print-directory -j 3 lint wheel whole
+
+# Lint and the wheel fill the time in which workers wait for their first JVMs.
+whole: $(INSTALLED)
 	@$(PYTEST) --durations=10 tests
 
 slowest: $(INSTALLED) $(JAR) $(CLASSES) servers browser ## run the tests of `make test` and show which take the most CPU, and which wait

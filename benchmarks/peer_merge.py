@@ -23,7 +23,7 @@ WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT ({NAMES}) VALUES ({", ".join(f"s.{c
 """
 
 
-def session_with_runtime(home: Path, jar: Path) -> SparkSession:
+def session_with_runtime(home: Path, jar: Path, warehouse: Path | None = None) -> SparkSession:
     """A local Spark with the Iceberg runtime; `i` is a catalog of the runtime's."""
     conf = {
         "spark.driver.memory": "6g",
@@ -31,7 +31,7 @@ def session_with_runtime(home: Path, jar: Path) -> SparkSession:
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": (home / "hadoop").absolute().as_uri(),
+        "spark.sql.catalog.i.warehouse": (warehouse or home / "hadoop").absolute().as_uri(),
     }
     return embedded_session(home / "spark", master="local[2]", conf=conf)
 

@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from peer_merge import session_with_runtime
 from peer_reader import duckdb_with_iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -53,7 +54,6 @@ from calve.iceberg.schema.arrow import arrow_schema, metrics_of
 from calve.maintain.expire import expire_snapshots
 from calve.maintain.orphans import OrphanOptions, remove_orphans
 from calve.model.files import Content, WrittenFile
-from calve.spark.session import embedded_session
 from tests.support.foreign import NAME, POSITION_DELETES, ForeignTable, exchange_files
 
 SCHEMA = Schema(
@@ -208,15 +208,7 @@ def calve_jobs(home: Path) -> dict[str, Callable[[], object]]:
 
 def spark_jobs(home: Path) -> dict[str, Callable[[], object]]:
     """The procedures of the Iceberg runtime."""
-    conf = {
-        "spark.driver.memory": "6g",
-        "spark.jars": str(JAR),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.catalog.i": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.i.type": "hadoop",
-        "spark.sql.catalog.i.warehouse": (home / "warehouse").as_uri(),
-    }
-    spark = embedded_session(home / "spark", master="local[2]", conf=conf)
+    spark = session_with_runtime(home, JAR, home / "warehouse")
     spark.sql(f"SELECT count(*) FROM i.{NAME}.snapshots").collect()  # whatever the first query starts is there now
 
     def call(procedure: str, more: str = "") -> object:

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pages import finish
@@ -145,6 +146,7 @@ def error_bases() -> dict[str, str]:
     return known
 
 
+@cache
 def collect() -> Found:
     """Walk all modules."""
     classes, trees = error_bases(), _trees()
@@ -306,14 +308,10 @@ def _ordered(cls: type[errors.CalveError]) -> Iterator[str]:
         yield from _ordered(child)
 
 
+@cache
 def _trees() -> dict[Path, ast.Module]:
-    if not _parsed:
-        paths = (path for path in sorted(SOURCES.rglob("*.py")) if path.name not in NOT_FOR_USERS)
-        _parsed.update({path: ast.parse(path.read_text(encoding="utf-8")) for path in paths})
-    return _parsed
-
-
-_parsed: dict[Path, ast.Module] = {}
+    paths = (path for path in sorted(SOURCES.rglob("*.py")) if path.name not in NOT_FOR_USERS)
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _factories(tree: ast.Module, classes: dict[str, str]) -> Iterator[tuple[str, Factory]]:

@@ -7,14 +7,12 @@ already in the wanted version is left alone. Without Maven, or when something ca
 well: the benchmark then leaves Flink out.
 """
 
-import hashlib
-import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
 
-from fetch_servers import fetched
+from maven import Fetch, jars
 
 FLINK = "apache-flink==2.1.3"
 JARS = Path(__file__).resolve().parent / "peers" / "flink.xml"
@@ -23,21 +21,16 @@ JARS = Path(__file__).resolve().parent / "peers" / "flink.xml"
 def main() -> None:
     """Fetch what is missing."""
     target = Path(sys.argv[1])
-    complete, version = target / "complete", hashlib.sha256(FLINK.encode() + JARS.read_bytes()).hexdigest()
-    if complete.is_file() and complete.read_text() == version:
-        return
-    if shutil.which("mvn") is None:
-        print("mvn is not found: benchmarks will leave Flink out")
-        return
-    print(f"fetching {FLINK}")
-    shutil.rmtree(target, ignore_errors=True)
-    venv.create(target / "venv", with_pip=True)
-    python = str(target / "venv" / "bin" / "python")
-    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", FLINK]
-    if subprocess.run(command, check=False).returncode or not fetched(JARS, target / "jars", target.parent):
-        print("Flink could not be fetched: benchmarks will leave it out")
-        return
-    complete.write_text(version)
+    Fetch(FLINK, target, FLINK.encode() + JARS.read_bytes(), "benchmarks will leave Flink out").run(
+        lambda: installed(target / "venv"), lambda: jars(JARS, target / "jars", target.parent)
+    )
+
+
+def installed(environment: Path) -> bool:
+    """Whether the Python package is there."""
+    venv.create(environment, with_pip=True)
+    command = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    return subprocess.run([*command, FLINK], check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Fixtures and rules shared by all tests."""
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -7,8 +8,10 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
 
 from calve.spark.session import embedded_session
+from tests.support import placing
 from tests.support.jvm import QUICK
 from tests.support.memory import keep_files_in_memory, remove_at_exit
 from tests.support.progress import ProgressLines
@@ -56,16 +59,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.soak)
 
 
-SERVERS = {"servers", "kafka", "trino"}
-"""Fixtures that start servers, one set for each worker."""
+@pytest.hookimpl(trylast=True)  # after those that are not to run are gone
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    placing.order(items, config)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put modules that need servers or warm processes first: the worker that begins with them alone starts those."""
-    served = {
-        item.path for item in items if "faults" in item.path.parts or SERVERS & set(getattr(item, "fixturenames", ()))
-    }
-    items.sort(key=lambda item: item.path not in served)
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported stays to the end: neither imports nor tests look for garbage among it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> placing.Placing | None:
+    return placing.Placing(config, log) if config.getoption("dist") == "worksteal" else None
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,11 +20,13 @@ def test_a_home_that_is_restored_goes_on_and_one_without_its_state_refuses_to(
 ) -> None:
     home, inputs = tmp_path / "home", tmp_path / "in"
     inputs.mkdir()
-    pipelines = Pipelines(home, spark)
 
     def run(statements: str = "") -> BaseException | None:
-        (result,) = pipelines.run(statements)
+        (result,) = Pipelines(home, spark).run(statements)
         return result.cause
+
+    def rows() -> list[tuple[Any, ...]]:
+        return Pipelines(home, spark).rows("shop.t", "id", "v")  # not with a connection to what was there before
 
     (inputs / "1.json").write_text('{"id": 1, "v": "a"}\n{"id": 2, "v": "old"}\n')
     assert not run(f"""
@@ -35,20 +38,20 @@ def test_a_home_that_is_restored_goes_on_and_one_without_its_state_refuses_to(
     shutil.copytree(home, tmp_path / "backup")
     (inputs / "2.json").write_text('{"id": 2, "v": "b"}\n{"id": 3, "v": "c"}\n')
     assert not run()
-    assert pipelines.rows("shop.t", "id", "v") == ROWS
+    assert rows() == ROWS
 
     newer = tmp_path / "newer"
     home.rename(newer)
     shutil.copytree(tmp_path / "backup", home)
     assert not run()
-    assert pipelines.rows("shop.t", "id", "v") == ROWS, "the whole home of an earlier moment"
+    assert rows() == ROWS, "the whole home of an earlier moment"
 
     shutil.rmtree(home)
     shutil.copytree(tmp_path / "backup", home)
     shutil.rmtree(home / "state")
     shutil.copytree(newer / "state", home / "state")
     assert not run()
-    assert pipelines.rows("shop.t", "id", "v") == ROWS, "an older table with newer state"
+    assert rows() == ROWS, "an older table with newer state"
 
     shutil.rmtree(home / "state")
     cause = run()

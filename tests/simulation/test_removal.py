@@ -3,7 +3,6 @@
 A failing seed prints its trace; `CALVE_SEEDS=12345:12346` runs just that one.
 """
 
-import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,27 +21,22 @@ from calve.storage.path_hashes import Hashes, PathSet
 from tests.simulation import removal as simulated
 from tests.simulation.contents import Violation
 from tests.simulation.removal import RemovalSimulation, simulate_removal
+from tests.simulation.seeds import shards
 
-SHARDS = 2
-PER_SHARD = 500
-
-
-def seeds_of(shard: int) -> range:
-    first, _, last = os.environ.get("CALVE_SEEDS", f"0:{SHARDS * PER_SHARD}").partition(":")
-    return range(int(first) + shard, int(last), SHARDS)
+SHARDS = shards(2, of=500)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_no_schedule_removes_a_file_that_anything_names(shard: int) -> None:
+@pytest.mark.parametrize("seeds", SHARDS, ids=range(len(SHARDS)))
+def test_no_schedule_removes_a_file_that_anything_names(seeds: range) -> None:
     done: Counter[str] = Counter()
-    for seed in seeds_of(shard):
+    for seed in seeds:
         simulation = RemovalSimulation(seed)
         try:
             done.update(simulation.run().done)
         except Violation as error:
             trace = "\n".join(simulation.world.trace[-60:])
             pytest.fail(f"seed {seed}: {error}\n{simulation.world.setup}\n{trace}")
-    assert done["removed"] > 5 * len(seeds_of(shard)), "the schedules remove files"
+    assert done["removed"] > 5 * len(seeds), "the schedules remove files"
 
 
 SEEDS = range(700_000, 702_000)

@@ -3,7 +3,6 @@
 A failing seed prints its trace; `CALVE_SEEDS=12345:12346` runs just that one, `CALVE_SEEDS=0:100000` many.
 """
 
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -31,20 +30,15 @@ from tests.simulation import driver, world
 from tests.simulation.contents import Violation
 from tests.simulation.lookup import SimulatedLookup
 from tests.simulation.schedule import Simulation, simulate
+from tests.simulation.seeds import shards
 
-SHARDS = 4
-PER_SHARD = 1000
-
-
-def seeds_of(shard: int) -> range:
-    first, _, last = os.environ.get("CALVE_SEEDS", f"0:{SHARDS * PER_SHARD}").partition(":")
-    return range(int(first) + shard, int(last), SHARDS)
+SHARDS = shards(4, of=1000)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_no_schedule_loses_repeats_or_reorders_a_change(shard: int) -> None:
+@pytest.mark.parametrize("seeds", SHARDS, ids=range(len(SHARDS)))
+def test_no_schedule_loses_repeats_or_reorders_a_change(seeds: range) -> None:
     outcomes: Counter[str] = Counter()
-    for seed in seeds_of(shard):
+    for seed in seeds:
         simulation = Simulation(seed)
         try:
             outcomes[simulation.run()] += 1

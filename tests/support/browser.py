@@ -27,12 +27,16 @@ _ARGUMENTS = (
     "--disable-component-update",
     "--disable-dev-shm-usage",
     "--disable-extensions",
+    "--disable-features=BackForwardCache,IsolateOrigins,site-per-process",  # else a process for every page
     "--disable-gpu",
+    "--disable-site-isolation-trials",
     "--disable-sync",
     "--force-device-scale-factor=1",
+    "--in-process-gpu",
     "--no-default-browser-check",
     "--no-first-run",
     "--password-store=basic",
+    "--renderer-process-limit=1",
     "--window-size=1280,1000",
 )
 

@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -47,8 +49,13 @@ class Pipelines:
     def started(self) -> "Running":
         return Running(Supervisor(self.place, until_caught_up=False))
 
+    @cached_property
+    def _catalog(self) -> Catalog:
+        """Tests ask again and again: a new connection takes longer than DuckDB takes to read a small table."""
+        return connect_embedded(self.home)
+
     def table(self, name: str) -> Table:
-        return connect_embedded(self.home).load_table(name)
+        return self._catalog.load_table(name)
 
     def rows(self, name: str, *columns: str, snapshot_id: int | None = None) -> list[tuple[Any, ...]]:
         """Return the sorted rows of a table, read by DuckDB."""

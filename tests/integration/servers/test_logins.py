@@ -15,6 +15,7 @@ from calve.sql.parser import parse
 from calve.statements.answers import TextAnswer
 from calve.statements.execute import execute
 from tests.integration.servers.conftest import PASSWORD, USER
+from tests.support.clocks import ManualClock
 from tests.support.servers.java import free_port
 from tests.support.servers.lakehouse import BUCKET, Lakehouse, new_namespace
 from tests.support.servers.logins import Signatures, TokenServer, bearer
@@ -23,17 +24,6 @@ from tests.support.servers.store import KEY, REGION, SECRET
 
 CLIENT, CLIENT_SECRET, SCOPE = "calve-client", "wolfram:client:secret", "tables"
 SIGNING = Signatures("catalog-key", "wolfram-catalog-key", "eu-west-1", "s3tables")
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-    def now_ms(self) -> int:
-        return round(self.seconds * 1000)
 
 
 def no_spark() -> NoReturn:

@@ -8,6 +8,7 @@ from calve.errors import InvalidInput
 from calve.model.checkpoint import SizeLimit
 from calve.source.generator import OrderRow, expected_orders, offsets_at, orders, position_of
 from calve.storage.state import LocalState, StateFolder
+from tests.support.clocks import ManualClock
 
 STORE = StateFolder(LocalState.__new__(LocalState), "unused")
 
@@ -55,17 +56,7 @@ def test_checkpoints_cover_all_changes_and_then_the_source_has_ended() -> None:
 
 
 def test_a_paced_source_offers_what_time_allows() -> None:
-    class Clock:
-        def __init__(self) -> None:
-            self.seconds = 100.0
-
-        def now_ms(self) -> int:
-            return 0
-
-        def monotonic(self) -> float:
-            return self.seconds
-
-    clock = Clock()
+    clock = ManualClock(100_000)
     source = orders(rows=1, per_second=10, per_checkpoint=1000).open(STORE, clock)
     assert source.next_end(offsets_at(40)) is None
     clock.seconds += 2.55

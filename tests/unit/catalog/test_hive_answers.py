@@ -128,6 +128,7 @@ def test_a_lock_whose_answer_was_lost_is_given_back(place: Place, tmp_path: Path
     assert not place.locks(act)
 
 
+@pytest.mark.long
 def test_a_table_stays_locked_while_the_metastore_may_be_at_work_on_a_commit(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

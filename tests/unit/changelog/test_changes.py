@@ -160,6 +160,7 @@ def test_a_row_that_is_added_beside_another_is_not_the_one_that_is_deleted_next(
         shown(table, since=since)
 
 
+@pytest.mark.long
 def test_net_changes_of_keys_with_several_rows_are_right_or_refused(table: ForeignTable) -> None:
     """Without before images. One step adds or deletes one row of either key, wherever the others are."""
     rng = random.Random(8)

@@ -15,6 +15,7 @@ from calve.cli.logs import LogFormat, LogLevel, log_to_stderr
 from calve.cli.show import PlainConsole, counted, format_bytes
 from calve.model.health import Health, Status
 from calve.spark.session_log import LOG_BYTES, log_file, open_log, rotate_log
+from tests.support.clocks import ManualClock
 
 RUNNING = replace(
     Status.unknown("orders", 10_000),
@@ -27,19 +28,6 @@ RUNNING = replace(
     pending=2,
     staged=3,
 )
-
-
-class ManualClock:
-    """Time moves when the test says so."""
-
-    def __init__(self) -> None:
-        self.ms = 10_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
 
 
 def test_the_live_table_shows_rate_lag_last_commit_and_pending_work_and_why_a_sink_waits() -> None:
@@ -72,7 +60,7 @@ def test_a_terminal_gets_the_table_and_log_lines_above_it(monkeypatch: pytest.Mo
 
 
 def test_lines_come_at_changes_of_state_and_at_an_interval() -> None:
-    clock = ManualClock()
+    clock = ManualClock(10_000)
     lines = StatusLines(clock, 30.0)
     assert lines.due([replace(RUNNING, health=Health.STARTING)]) == []
     (line,) = lines.due([RUNNING])

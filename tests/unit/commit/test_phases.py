@@ -6,17 +6,7 @@ from calve import metrics
 from calve.commit.ports import Stopwatch
 from calve.model.spec import NoEnvelope, SinkSpec, TableName
 from calve.pipeline.monitor import RunMonitor
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
+from tests.support.clocks import ManualClock
 
 
 def test_phases_within_a_phase_count_once_also_if_they_fail(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The index of errors misses none."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,12 +23,13 @@ PASSED_ON = {
 """Texts that belong to other calls, which are on the page."""
 
 
-@pytest.fixture
-def errors_page(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import errors_page  # noqa: PLC0415 - a script
+@pytest.fixture(scope="module")
+def errors_page() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as path:
+        path.syspath_prepend(str(ROOT / "scripts"))
+        import errors_page  # noqa: PLC0415 - a script
 
-    yield errors_page
+        yield errors_page
     for name in ("errors_page", "pages"):
         sys.modules.pop(name, None)
 

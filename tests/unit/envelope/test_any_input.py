@@ -229,6 +229,7 @@ def test_any_upsert_is_a_change_or_a_bad_row(
     readable(iter(rows), output, values, [upsert_records.BAD_KEY, upsert_records.BAD_REST])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", ["", "with rows before"])
 @given(
     st.lists(st.one_of(st.none(), CHANGES), max_size=4),

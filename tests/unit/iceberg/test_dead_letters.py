@@ -77,6 +77,7 @@ def test_a_letter_of_a_file_with_any_name_is_found_again(tmp_path: Path, file: s
     assert table.add([Letter(Origin(file=file), BadRow("no"))], "q/1") == 0
 
 
+@pytest.mark.long
 def test_letters_of_many_partitions_and_files_are_found_again(tmp_path: Path) -> None:
     table = opened(tmp_path)
     places = [Origin("t", partition, 7) for partition in range(500)] + [Origin(file=str(n)) for n in range(500)]

@@ -268,6 +268,7 @@ def test_a_sink_at_rest_goes_on_after_many_commits_of_another_writer_that_it_acc
     busy.close()
 
 
+@pytest.mark.long
 def test_a_sink_at_rest_on_a_branch_goes_on_after_compactions_and_commits_to_main(tmp_path: Path) -> None:
     resting = Run(tmp_path, spec_of("resting", branch="audit"))
     for number in range(12):

@@ -53,6 +53,7 @@ def test_a_short_young_history_is_kept_whole() -> None:
     assert not gone(history(KEEP_ALL, every_ms=1000))
 
 
+@pytest.mark.long
 def test_of_many_young_snapshots_the_newest_and_one_each_hour_remain() -> None:
     past = history(MANY, every_ms=60_000)
     kept = [s for n, s in past.snapshots.items() if n not in gone(past)]

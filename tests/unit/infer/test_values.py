@@ -162,6 +162,7 @@ def check_declarable(found: dict[str, T.DataType]) -> None:
         assert statement.columns[0].type == declared(kind)
 
 
+@pytest.mark.long
 @given(st.lists(st.dictionaries(texts, anything, min_size=1, max_size=5), min_size=1, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_any_objects_are_read_without_bad_rows_by_the_columns_inferred_from_them(
@@ -170,6 +171,7 @@ def test_any_objects_are_read_without_bad_rows_by_the_columns_inferred_from_them
     check_reads_back(records)
 
 
+@pytest.mark.long
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_rows_of_a_schema_are_read_without_bad_rows_by_the_columns_inferred_from_them(data: st.DataObject) -> None:

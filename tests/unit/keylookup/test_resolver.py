@@ -209,6 +209,7 @@ def test_files_of_keys_are_taken_in_rounds_that_fit_into_memory() -> None:
     assert found == [[4, 5], [2], [30], [1, 9]]
 
 
+@pytest.mark.long
 def test_many_small_files_of_deletes_become_few_in_a_commit_that_deletes_rows(table: KeyedTable) -> None:
     table.apply([table.data([row(n) for n in range(100)])], [row(n) for n in range(100)])
     first = table.data([row(n) for n in range(100, 110)])

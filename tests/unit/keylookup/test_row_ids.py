@@ -224,6 +224,7 @@ def check_schedule(home: Path, seed: int, steps: int) -> int:
     return kept
 
 
+@pytest.mark.long
 def test_ids_are_kept_in_any_order_of_batches_crashes_and_other_writers(tmp_path: Path) -> None:
     assert sum(check_schedule(tmp_path / str(seed), seed, 20) for seed in range(2)) > 10
 

@@ -168,6 +168,7 @@ def test_a_compaction_by_hand_that_fails_at_its_commit_ends_its_hold(stream: Str
     stream.check_rows()
 
 
+@pytest.mark.long
 def test_work_that_was_rolled_back_under_is_thrown_away(stream: Stream) -> None:
     stream.commits(12)
     before = stream.table.table.current_snapshot()

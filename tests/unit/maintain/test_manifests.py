@@ -77,6 +77,7 @@ def test_only_manifests_with_other_files_are_rewritten_the_next_time(regions: Fo
     assert manifests_read(regions) == 1
 
 
+@pytest.mark.long
 @seeds(3)
 def test_deletes_apply_as_before_whatever_their_kind(table: ForeignTable, seed: int) -> None:
     rng = random.Random(seed)
@@ -91,6 +92,7 @@ def test_deletes_apply_as_before_whatever_their_kind(table: ForeignTable, seed: 
     assert in_order(duckdb_rows(table.table.metadata_location)) == wanted
 
 
+@pytest.mark.long
 def test_what_others_commit_meanwhile_stays_in_its_own_manifest(regions: ForeignTable, at_maintenance: Any) -> None:
     """The same new manifests are committed on the new head."""
     others = [lambda n=n: regions.commit(regions.data([{**row(n), "region": "us"}], ["us"])) for n in (50, 51, 52)]

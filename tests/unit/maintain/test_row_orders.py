@@ -59,6 +59,7 @@ def share_read(table: ForeignTable, column: str, lows: Sequence[float]) -> float
     return sum(found) / len(lows) / every
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held", [rewrite.HELD_BYTES, 0], ids=["in-memory", "in-a-file"])
 def test_files_are_skipped_by_the_columns_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int

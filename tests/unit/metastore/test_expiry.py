@@ -108,6 +108,7 @@ def test_a_period_of_nothing_or_less_expires_nothing(tmp_path: Path) -> None:
         assert snapshots(open_tables(one)) == 3
 
 
+@pytest.mark.long
 def test_exactly_what_nothing_refers_to_is_gone_from_disk(tmp_path: Path) -> None:
     with metastore_at(tmp_path, common=keeping(3)) as one:
         tables = open_tables(one)

@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def unit(name: str, key: str, number: int) -> TableUnit:
     return replace(segment(key), table_name=name, last_modified_time=number)
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(modifications, st.integers(1, 3))
 def test_a_component_is_what_its_modifications_made_it(steps: list[list[tuple[str, object]]], versions: int) -> None:

@@ -8,6 +8,7 @@ from calve.model.names import LONGEST, check_name, name_of_segment, path_segment
 ODD = ["../../../x", "a/b", "[/x]", ".", "..", "a b", "a b#c?d%e", "a%2Fb", "ü", "a\\b", "c:d", ":smile:"]
 
 
+@pytest.mark.long
 @given(st.text(st.characters(codec="utf-8")))
 def test_no_two_names_share_a_segment(name: str) -> None:
     segment = path_segment(name)

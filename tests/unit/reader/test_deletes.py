@@ -171,6 +171,7 @@ changes = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=25)
 @given(commits=st.lists(st.lists(changes, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_random_tables_read_as_the_rules_say(

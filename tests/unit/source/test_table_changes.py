@@ -316,6 +316,7 @@ def test_a_consumer_without_progress_loses_its_tag_after_its_hold(made: Evolving
     made.table.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_checkpoints_with_restarts_lead_to_the_rows_of_the_table(seed: int, tmp_path: Path) -> None:
     """Columns, partitions, rewrites; a restart may repeat a checkpoint with another end, which was not recorded."""

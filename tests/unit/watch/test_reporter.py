@@ -10,24 +10,12 @@ from calve.model.health import Health, Status
 from calve.watch import reporter
 from calve.watch.reporter import HEARTBEAT_MS, StatusReporter, report
 from calve.watch.status_files import read_status, stored_status, write_status
-
-
-class ManualClock:
-    """Time moves when the test says so."""
-
-    def __init__(self) -> None:
-        self.ms = 1_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
+from tests.support.clocks import ManualClock
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    return ManualClock(1_000_000)
 
 
 @pytest.fixture

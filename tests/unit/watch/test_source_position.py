@@ -20,21 +20,9 @@ from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.definition import Kafka
 from calve.storage.state import LocalState
 from calve.watch.status_files import read_status, status_file, write_status
+from tests.support.clocks import ManualClock
 
 DAY = 86_400_000
-
-
-class ManualClock:
-    """Moves when the test says so."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_ms(self) -> int:
-        return round(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 # ---- sources

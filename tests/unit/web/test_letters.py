@@ -86,6 +86,7 @@ def test_one_file_with_many_letters_shows_the_newest_of_them(run: Run) -> None:
     assert len(found(run)) == 20
 
 
+@pytest.mark.long
 def test_letters_are_on_the_page_and_new_ones_follow(tmp_path: Path) -> None:
     run = sinks_in_many_states(tmp_path)
     with served(tmp_path) as page:

@@ -323,6 +323,7 @@ def test_a_change_of_state_is_pushed(page: Served) -> None:
     assert [state["sinks"][0]["health"] for state in seen] == ["running", "stalled"]  # type: ignore[index]
 
 
+@pytest.mark.long
 def test_one_state_a_second_serves_all_clients_and_none_is_computed_for_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,24 +9,11 @@ from calve.errors import TransientError
 from calve.lake import Lake
 from calve.web import tables
 from calve.web.tables import TableAddress, TableWatch, rest_after
+from tests.support.clocks import ManualClock
 from tests.support.pipelines import eventually
 from tests.support.runs import NAME, Run, spec_of
 
-
-class ManualClock:
-    """Moves when the test says so."""
-
-    def __init__(self) -> None:
-        self._now_ms = 1_790_000_000_000
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        return self._now_ms / 1000
-
-    def advance(self, millis: int) -> None:
-        self._now_ms += millis
+NOW_MS = 1_790_000_000_000
 
 
 class Catalogs:
@@ -65,11 +52,11 @@ def look(watch: TableWatch, clock: ManualClock, seconds: int, commit: int | None
     for _ in range(seconds):
         watch.want({"orders": commit})
         eventually(lambda: idle(watch))
-        clock.advance(1000)
+        clock.ms += 1000
 
 
 def test_a_table_is_loaded_once_and_again_after_a_minute(catalogs: Catalogs) -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW_MS)
     watch = TableWatch(catalogs.locate, clock)
     look(watch, clock, 50)
     assert len(catalogs.asked) == 1
@@ -81,7 +68,7 @@ def test_a_table_is_loaded_once_and_again_after_a_minute(catalogs: Catalogs) -> 
 
 
 def test_a_commit_is_shown_soon_and_many_commits_do_not_hammer_the_catalog(catalogs: Catalogs) -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW_MS)
     watch = TableWatch(catalogs.locate, clock)
     for commit in range(60):
         look(watch, clock, 1, commit)
@@ -89,7 +76,7 @@ def test_a_commit_is_shown_soon_and_many_commits_do_not_hammer_the_catalog(catal
 
 
 def test_a_catalog_that_is_away_is_asked_less_and_less_often_and_what_was_known_stays(catalogs: Catalogs) -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW_MS)
     watch = TableWatch(catalogs.locate, clock)
     look(watch, clock, 1)
     catalogs.fails = True
@@ -105,12 +92,12 @@ def test_a_catalog_that_is_away_is_asked_less_and_less_often_and_what_was_known_
 
 
 def test_a_catalog_that_does_not_respond_blocks_neither_the_caller_nor_other_tables(catalogs: Catalogs) -> None:
-    clock = ManualClock()
+    clock = ManualClock(NOW_MS)
     catalogs.gate.clear()
     watch = TableWatch(catalogs.locate, clock)
     for _ in range(20):
         watch.want({"orders": 1, "b": 1})
-        clock.advance(1000)
+        clock.ms += 1000
     eventually(lambda: len(catalogs.asked) == 2)
     assert watch.of("orders") == tables.LoadedTable()
     watch.want(dict.fromkeys("abcdefgh", 1))
@@ -120,7 +107,7 @@ def test_a_catalog_that_does_not_respond_blocks_neither_the_caller_nor_other_tab
 
 
 def test_nothing_is_loaded_after_the_end(catalogs: Catalogs) -> None:
-    watch = TableWatch(catalogs.locate, ManualClock())
+    watch = TableWatch(catalogs.locate, ManualClock(NOW_MS))
     watch.close()
     watch.want({"orders": 1})
     assert catalogs.asked == []
@@ -130,7 +117,7 @@ def test_an_error_that_nobody_expected_is_named_without_what_it_says(
     catalogs: Catalogs, caplog: pytest.LogCaptureFixture
 ) -> None:
     catalogs.bug = RuntimeError("http://user:secret@store/")
-    clock = ManualClock()
+    clock = ManualClock(NOW_MS)
     watch = TableWatch(catalogs.locate, clock)
     look(watch, clock, 1)
     assert watch.of("orders").error == "RuntimeError; see the log of this page"

@@ -114,6 +114,7 @@ def test_decimals_are_integers_as_the_specification_requires(tmp_path: Path) -> 
     assert [columns.column(i).physical_type for i in range(4)] == ["INT64", "BYTE_ARRAY", "INT64", "INT64"]
 
 
+@pytest.mark.long
 def test_files_end_near_their_target_size(tmp_path: Path) -> None:
     target = target_in(tmp_path, target_file_size=100_000)
     pieces = [orders(60_000).slice(start, 7000) for start in range(0, 60_000, 7000)]
@@ -192,6 +193,7 @@ def test_files_are_written_as_the_options_say(tmp_path: Path) -> None:
     assert pq.ParquetFile(local(keys)).metadata.row_group(0).column(0).bloom_filter_length is None
 
 
+@pytest.mark.long
 def test_row_groups_have_about_the_configured_size(tmp_path: Path) -> None:
     noise = pa.table({name: orders(200_000)[name] for name in orders(1).column_names})
     target = target_in(tmp_path, row_group_size=200_000)
