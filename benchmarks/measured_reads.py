@@ -1,9 +1,10 @@
 """Measures what `compaction_costs.py` predicts: full reads of a real table while it is changed and compacted.
 
 A table is loaded, changed by uniform updates, and compacted when the default policy says so, with the clock of the
-prediction. In between, engines read all of it. A ratio is that to the table as it was loaded, and the mean over all
-looks is comparable to the prediction of the model for the same files. Times of engines in this process are CPU seconds,
-so other work on the machine matters little; those of Spark are wall clock. The least of several reads counts.
+prediction. In between, engines read all of it. A ratio is that to the table after a first compaction of everything, and
+the mean over all looks is comparable to the prediction of the model for the same files. Times of engines in this
+process are CPU seconds, so other work on the machine matters little; those of Spark are wall clock. The least of
+several reads counts.
 """
 
 import random
@@ -24,7 +25,7 @@ import calve
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds
 from calve.iceberg.planning.compaction_cost import read_ratio
-from calve.iceberg.planning.compaction_groups import AUTOMATIC
+from calve.iceberg.planning.compaction_groups import AUTOMATIC, BY_HAND, CompactionPolicy
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.compaction import CompactionOwner
@@ -68,11 +69,13 @@ def measure(version: int, what: Measured, look_every: int, target: int) -> None:
         spark = session_with_runtime(home / "runtime", JAR) if what.spark else None
         engines = _engines(home, spark)
         run.commit({key: f"{rng.random():.12f}" for key in range(what.rows)})
+        run.commit({0: "so that a file is written again"})
+        assert _compact(compactor, BY_HAND)
         for read in engines.values():
             read(run.now)  # whatever the first read starts is there now
         fresh = {name: _least(read, run.now, what.rows) for name, read in engines.items()}
         shown = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in fresh.items())
-        print(f"\nformat version {version}, {what.rows:,} rows; as loaded: {shown}")
+        print(f"\nformat version {version}, {what.rows:,} rows; freshly compacted: {shown}")
         print(f"{'batches':>8}{'files':>7}{'deletes':>9}{'predicted':>11}" + "".join(f"{n:>11}" for n in engines))
         ratios: dict[str, list[float]] = {"predicted": [], **{name: [] for name in engines}}
         compactions = 0
@@ -80,7 +83,7 @@ def measure(version: int, what: Measured, look_every: int, target: int) -> None:
             run.commit({key: f"{rng.random():.12f}" for key in rng.sample(range(what.rows), what.batch)})
             clock.now += round(1000 * what.seconds)
             if number % look_every == 0:
-                compactions += _compact(compactor)
+                compactions += _compact(compactor, AUTOMATIC)
             if number % what.every:
                 continue
             table = run.now
@@ -98,8 +101,8 @@ def measure(version: int, what: Measured, look_every: int, target: int) -> None:
             spark.stop()
 
 
-def _compact(compactor: Compactor) -> bool:
-    plan = compactor.plan(AUTOMATIC)
+def _compact(compactor: Compactor, policy: CompactionPolicy) -> bool:
+    plan = compactor.plan(policy)
     if plan is None:
         return False
     for ready in compactor.rewrite(plan, lambda: None):
