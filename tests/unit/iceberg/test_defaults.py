@@ -157,7 +157,7 @@ def test_files_leave_out_fields_of_structs_whose_type_is_unknown(tmp_path: Path)
     run.table.load()
     add_row(run, 9, "x", {"x": 5}, [{"x": 6}, None])
     run.commit({2: "c"})
-    wanted = {
+    wanted: dict[int, dict[str, Any]] = {
         1: {"v": "a", "c": None, "many": None},
         2: {"v": "c", "c": None, "many": None},
         9: {"v": "x", "c": {"u": None, "x": 5}, "many": [{"u": None, "x": 6}, None]},
