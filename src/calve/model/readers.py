@@ -88,7 +88,7 @@ READERS: tuple[KnownReader, ...] = (
     KnownReader("duckdb", "DuckDB", TESTED, Support(reads=True, since="1.5"), TESTED),
     KnownReader("hive", "Hive (Cloudera)", _stated(_CLOUDERA), UNKNOWN, _stated(_CLOUDERA)),
     KnownReader("impala", "Impala (Cloudera)", _stated(_CLOUDERA), UNKNOWN, _stated(_CLOUDERA)),
-    KnownReader("polars", "Polars", TESTED, UNKNOWN, _excluded(_PYICEBERG)),
+    KnownReader("polars", "Polars", TESTED, Support(reads=True, since="2.1"), _excluded(_PYICEBERG)),
     KnownReader("pyiceberg", "pyiceberg", TESTED, Support(reads=True, since="0.12"), _excluded(_PYICEBERG)),
     KnownReader("snowflake", "Snowflake", _stated(_SNOWFLAKE_V2), _stated(_SNOWFLAKE_V3), UNKNOWN),
     KnownReader("spark", "Spark with the Iceberg runtime", TESTED, TESTED, TESTED),

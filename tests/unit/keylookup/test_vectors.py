@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
@@ -23,7 +24,7 @@ from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, MemoryLimits
 from tests.support.foreign import NAME, in_order, live_entries_of
 from tests.support.keyed import KeyedTable
-from tests.support.readers import duckdb_rows
+from tests.support.readers import datafusion_rows, duckdb_rows
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "region", StringType(), required=True))
 
@@ -71,6 +72,17 @@ def test_a_vector_has_everything_that_was_deleted_in_its_file(tmp_path: Path, in
     assert "added-dvs" not in table.summary, "rows that are gone need no new vector"
     check(table)
     table.close()
+
+
+def test_polars_and_datafusion_read_vectors(table: KeyedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")  # the default, which it warns about
+    rows = [row(number) for number in range(10)]
+    table.apply([table.data(rows)], rows)
+    table.apply([table.data([row(3, "us")])], [row(3, "us")], [row(5)])
+    check(table)
+    expected = in_order(table.contents.values())
+    assert in_order(datafusion_rows(table.table.metadata_location)) == expected
+    assert in_order(pl.scan_iceberg(table.table).collect().to_dicts()) == expected
 
 
 def test_files_that_are_not_touched_keep_their_vectors(table: KeyedTable) -> None:
