@@ -22,10 +22,9 @@ from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
 from calve.records.columns import declared_schema
 from calve.records.frames import Records
 from calve.records.strict import check_type
-from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
-from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema
+from calve.source.kafka.reader import Encoding, Included, TopicReader, lost, typed_records, typed_schema
 from calve.source.port import LEAST_POLL
 from calve.storage.state import StateStore
 
@@ -72,7 +71,7 @@ class Kafka:
     beginning: StartOffsets = StartOffsets()
     max_offsets: int = MAX_OFFSETS
     included: Included = ()
-    avro: Avro | None = None
+    encoding: Encoding | None = None
     epoch_unit: EpochUnit | None = None
     """The unit of numbers in TIMESTAMP columns of `schema`."""
 
@@ -83,8 +82,8 @@ class Kafka:
     def check(self) -> None:
         """Check that the topic exists and the registry responds. Raises InvalidInput, TransientError."""
         Brokers(self.access).require(self.topic)
-        if self.avro and self.avro.registry:
-            self.avro.registry.subjects()
+        if self.encoding and self.encoding.registry:
+            self.encoding.registry.subjects()
 
 
 def kafka(  # noqa: PLR0913 - all but the first two are options by name
@@ -129,7 +128,7 @@ class KafkaSource:
         self._definition = definition
         self._store = store
         self._brokers = Brokers(definition.access)
-        self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.avro)
+        self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.encoding)
         self._unread = 0
         self._state: TopicState | None = None
         """The topic at the last poll."""
