@@ -310,7 +310,7 @@ class _ProtobufTypes:
                 self._notes.add(path, "a map whose keys are not strings, as JSON")
                 return T.StringType()
             return T.MapType(T.StringType(), self._single(value, f"{path}[]", around))
-        if field.is_repeated:
+        if protobuf.is_repeated(field):
             return T.ArrayType(self._single(field, f"{path}[]", around))
         return self._single(field, path, around)
 

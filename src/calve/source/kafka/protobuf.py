@@ -296,12 +296,17 @@ def is_map(field: Any) -> bool:
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
+def is_repeated(field: Any) -> bool:
+    """Whether a field is repeated: versions before 6.31 and since 7 have different attributes for it."""
+    return bool(field.is_repeated if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED)
+
+
 def _field(message: Any, field: Any) -> Any:
     value = getattr(message, field.name)
     if is_map(field):
         inner = field.message_type.fields_by_name["value"]
         return {_key_text(key): _scalar(inner, value[key]) for key in value}
-    if field.is_repeated:
+    if is_repeated(field):
         return [_scalar(field, one) for one in value]
     if field.has_presence and not field.has_default_value and not message.HasField(field.name):
         return None

@@ -247,7 +247,7 @@ def _protobuf(cursor: Cursor) -> Format:
     if not cursor.accept_words("USING"):
         raise cursor.unexpected("USING SCHEMA REGISTRY after PROTOBUF", hint)
     cursor.accept_words("CONFLUENT")
-    if not cursor.accept_words("SCHEMA", "REGISTRY"):
+    if not (cursor.accept_words("SCHEMA") and cursor.accept_words("REGISTRY")):
         raise cursor.unexpected("SCHEMA REGISTRY after USING", hint)
     if cursor.at_words("CONNECTION"):
         raise cursor.error("a schema registry does not take a connection", hint=hint)
