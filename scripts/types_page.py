@@ -28,6 +28,32 @@ Debezium's encodings are converted to the declared types with the schema part of
 structs: decimals in base64, days, and times and timestamps in milliseconds, microseconds or nanoseconds (truncated to
 microseconds). Without a schema part, numbers count days for `DATE`; for times and timestamps set `EPOCH UNIT`.
 
+## Protobuf
+
+Values of `FORMAT PROTOBUF` are converted by the rules of JSON, from these forms; INFER and `calve init` choose these
+types:
+
+| field | value | inferred type |
+|---|---|---|
+| `int32`, `sint32`, `sfixed32` | number | `INT` |
+| `int64`, `sint64`, `sfixed64`, `uint32`, `fixed32` | number | `BIGINT` |
+| `uint64`, `fixed64` | number | `DECIMAL(20,0)` |
+| `float`, `double`, `bool`, `string` | as in JSON; NaN and infinities: text | `FLOAT`, `DOUBLE`, `BOOLEAN`, `STRING` |
+| `bytes` | base64 | `BINARY` |
+| enum | the name of the value; the number of one that the schema does not know | `STRING` |
+| message, group | object | `STRUCT`; `STRING` with JSON if it contains itself |
+| `repeated` | array | `ARRAY` |
+| `map` | object | `MAP<STRING, ...>`; `STRING` with JSON if keys are not strings |
+| `google.protobuf.Timestamp` | ISO 8601, truncated to microseconds | `TIMESTAMP` |
+| `google.protobuf.Duration` | seconds: `1.5s` | `STRING` |
+| `google.protobuf.Int64Value` and the like | the value, or null | that of the value |
+| `google.protobuf.Struct`, `Value`, `ListValue` | the JSON that they stand for | `STRING` |
+| `google.type.Date`, `google.type.TimeOfDay` | ISO 8601 | `DATE`, `STRING` (declare `TIME`) |
+| `confluent.type.Decimal` | its digits | `DECIMAL(38,10)`: set the scale |
+
+A field that was not set is null if that can be told: messages, members of a `oneof`, `optional` fields, and fields of
+proto2 without a default. Other fields have their default (0, an empty string), as for every reader of Protobuf.
+
 ## Types of format version 3
 
 No column of an input has these types, and calve creates no columns of them. Other tools may add them to a table of

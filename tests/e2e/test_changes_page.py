@@ -1,6 +1,5 @@
 """docs/changes.md, from top to bottom: every block of Python, every command and SHOW runs against a real table."""
 
-import ast
 import shlex
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +19,7 @@ from calve.statements.execute import execute
 from tests.support.foreign import NAME, ForeignTable
 from tests.support.pipelines import Pipelines
 from tests.support.readers import ROOT
-from tests.support.snippets import shell_lines, snippets_of
+from tests.support.snippets import run_python, shell_lines, snippets_of
 
 WAIT_SECONDS = 300.0
 COLUMNS = Schema(
@@ -33,17 +32,6 @@ COLUMNS = Schema(
 def orders(**amounts: int) -> list[dict[str, Any]]:
     """Rows by key: a1=5 is the order 1 of 5."""
     return [{"id": int(name[1:]), "amount": Decimal(amount)} for name, amount in amounts.items()]
-
-
-def run_block(text: str, names: dict[str, Any]) -> list[Any]:
-    """Run statements; the values of those that are expressions."""
-    found = []
-    for statement in ast.parse(text).body:
-        if isinstance(statement, ast.Expr):
-            found.append(eval(compile(ast.Expression(statement.value), "page", "eval"), names))  # noqa: S307 - our own
-        else:
-            exec(compile(ast.Module([statement], []), "page", "exec"), names)  # noqa: S102 - the same
-    return found
 
 
 def test_everything_on_the_page_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +54,7 @@ def test_everything_on_the_page_runs(spark: SparkSession, tmp_path: Path, monkey
         page = page.replace(there, substitute)
     blocks = list(snippets_of("docs/changes.md", page))
     names: dict[str, Any] = {"calve": calve, "spark": spark}
-    values = [value for block in blocks if block.language == "python" for value in run_block(block.text, names)]
+    values = [value for block in blocks if block.language == "python" for value in run_python(block.text, names)]
     frames = [value for value in values if isinstance(value, DataFrame)]
     (copying,) = (value for value in values if isinstance(value, calve.Query))
     copying.await_caught_up(WAIT_SECONDS)

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
+from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from pyspark.sql import SparkSession
 
 from calve.api.verify import verify
@@ -21,6 +23,7 @@ from calve.model.health import SourcePart
 from calve.pipeline.supervisor import Ending, SinkResult
 from calve.source.kafka import brokers
 from calve.watch.status_files import read_statuses
+from tests.support.messages import file_of, message_class
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT, spark_iceberg_rows
 from tests.support.servers.kafka import (
@@ -36,7 +39,7 @@ from tests.support.servers.kafka import (
 )
 from tests.support.servers.registry import PASSWORD as REGISTRY_PASSWORD
 from tests.support.servers.registry import USER as REGISTRY_USER
-from tests.support.servers.registry import SchemaRegistry
+from tests.support.servers.registry import SchemaRegistry, encoded_message
 
 LAKE = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"
 COLUMNS = "id BIGINT NOT NULL, value STRING, PRIMARY KEY (id) NOT ENFORCED"
@@ -177,6 +180,47 @@ def test_avro_is_read_by_the_schemas_of_a_registry_as_they_change(
     assert letters[0][5] == "the schema registry has no schema 99"
     asked = [path for path in registry.asked if path != "/subjects"]
     assert len(asked) <= 2 * 5, "a task asks for a number once"
+
+
+def test_protobuf_is_read_by_the_schemas_of_a_registry_as_they_change(
+    pipelines: Pipelines, kafka: Kafka, registry: SchemaRegistry
+) -> None:
+    topic, imports = kafka.topic(), ("google/protobuf/timestamp.proto",)
+    time_file = FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(time_file)
+    fields = {"id": "int64", "amount": "optional string", "at": ".google.protobuf.Timestamp"}
+    first = file_of({"Order": {"id": "int64", "amount": "optional string"}}, imports=imports)
+    second = file_of({"Head": {"n": "int32"}, "Order": fields}, imports=imports)
+    key_file = file_of({"Key": {"id": "int64"}})
+    numbers = [registry.register_file(f"{topic}-value", file) for file in (first, second)]
+    key_number = registry.register_file(f"{topic}-key", key_file)
+    old, new = (message_class([time_file, file], "shop.Order") for file in (first, second))
+    key = message_class([key_file], "shop.Key")
+    keys = {n: encoded_message(key_number, [0], key(id=n)) for n in (1, 2, 3)}
+    timed = new(id=3)
+    timed.at.seconds = 1
+    kafka.send(
+        topic,
+        [
+            (keys[1], encoded_message(numbers[0], [0], old(id=1, amount="1.50"))),
+            (keys[2], encoded_message(numbers[0], [0], old(id=2))),
+            (keys[3], encoded_message(numbers[1], [1], timed)),
+            (keys[2], None),
+            (keys[1], b"\x00\x00\x00\x00\x63\x00what"),
+            (keys[1], b"plain"),
+        ],
+    )
+    columns = "id BIGINT NOT NULL, amount DECIMAL(12,2), at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED"
+    login = f"USER = '{REGISTRY_USER}', PASSWORD = SECRET p"
+    form = f"FORMAT PROTOBUF USING SCHEMA REGISTRY (URL = '{registry.uri}', {login}) ENVELOPE UPSERT"
+    secret = f"CREATE SECRET p AS '{REGISTRY_PASSWORD}';"
+    dead = "WITH (ON BAD ROW = 'dead letter', DEAD LETTER TABLE = 'x.bad')"
+    done(pipelines.run(secret + source(kafka, topic, form, columns) + SINK + dead))
+    second_one = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, second_one)]
+    letters = pipelines.rows("x.bad", *LETTERS)
+    assert [row[2:5] for row in letters] == [(4, keys[1], b"\x00\x00\x00\x00\x63\x00what"), (5, keys[1], b"plain")]
+    assert letters[0][5] == "the schema registry has no schema 99"
 
 
 def test_every_record_is_a_row_without_an_envelope_from_where_reading_began(pipelines: Pipelines, kafka: Kafka) -> None:

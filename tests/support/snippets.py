@@ -1,9 +1,11 @@
 """Snippets of the documentation: blocks of code with their language, fenced or indented by four spaces."""
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support.readers import ROOT
 
@@ -102,3 +104,14 @@ def statements(text: str) -> Iterator[str]:
     """Statements of a block without comments, as they are separated by semicolons at the ends of words."""
     plain = re.sub(r"--[^\n]*", "", text)
     yield from (part.strip() for part in plain.split(";") if part.strip())
+
+
+def run_python(text: str, names: dict[str, Any]) -> list[Any]:
+    """Run a block; the values of those of its statements that are expressions."""
+    found = []
+    for statement in ast.parse(text).body:
+        if isinstance(statement, ast.Expr):
+            found.append(eval(compile(ast.Expression(statement.value), "page", "eval"), names))  # noqa: S307 - our own
+        else:
+            exec(compile(ast.Module([statement], []), "page", "exec"), names)  # noqa: S102 - the same
+    return found

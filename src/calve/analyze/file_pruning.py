@@ -15,13 +15,13 @@ from typing import Any, Final
 from calve.analyze.column_types import columns_of, kind_of, schema_of
 from calve.analyze.refresh import ATTEMPTS, level_of
 from calve.analyze.subject import AnalysisSubject, Columns, ListedFile, digest_of, reaches
-from calve.analyze.unit_rows import kept_in, key_of, listed_file, number_of
+from calve.analyze.unit_rows import kept_in, key_of, listed_file
 from calve.catalog.failures import trying
 from calve.iceberg.small_tables.partition_files import TableVersion
 from calve.metastore.component import Component
 from calve.metastore.filters import Filter, eq, one_of
 from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
-from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit
+from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit, number_of
 from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition, comparable
 from calve.retry import retry_on
 from calve.sql.statements import MetadataLevel

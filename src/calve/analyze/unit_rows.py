@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from calve.analyze.subject import FileLook, GroupLook, ListedFile, digest_of, reaches
 from calve.metastore.statistics import ColumnStatistics, Statistic, StatisticKind, merge_columns, merge_statistics
-from calve.metastore.tables import DEFAULT_SEGMENT, GENERAL_INFO, MetadataType, TableId, TableUnit
+from calve.metastore.tables import DEFAULT_SEGMENT, GENERAL_INFO, MetadataType, TableId, TableUnit, number_of
 from calve.sql.statements import MetadataLevel
 
 _RESERVED: Final = frozenset({DEFAULT_SEGMENT, GENERAL_INFO})
@@ -234,11 +234,6 @@ def _look(unit: TableUnit, groups: Iterable[TableUnit]) -> FileLook:
         ),
         exact=rows.exact if rows else True,
     )
-
-
-def number_of(unit: TableUnit, kind: StatisticKind) -> int | None:
-    """A numeric statistic of a unit."""
-    return next((int(one.value) for one in unit.metadata_statistics or () if one.kind is kind), None)
 
 
 def kept_in(unit: TableUnit | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
 from calve.infer.folders import FolderReader, detect_format
 from calve.infer.guesses import Guesses, guess, is_debezium
 from calve.infer.sample import Sample, counted
-from calve.infer.schemas import avro_fields, avro_image
+from calve.infer.schemas import avro_fields, avro_image, protobuf_fields, protobuf_image
 from calve.infer.topics import sample_topic, schema_of_keys, schema_of_values
 from calve.infer.values import InferenceNotes
 from calve.model.connection import KafkaConnection
@@ -30,8 +30,11 @@ from calve.plan.catalogue import KafkaOptions
 from calve.plan.connections import plan_connection
 from calve.plan.lookup import required_connection
 from calve.source.kafka.access import access_of
-from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
+from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess
+from calve.source.kafka.protobuf import Protobuf
+from calve.source.kafka.reader import Encoding
+from calve.source.kafka.registry import AVRO, PROTOBUF, RegisteredSchema, RegistryClient
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
 from calve.sql.statements import ConnectionKind, Create, CreateConnection, ObjectKind
@@ -113,9 +116,9 @@ def _check_folder(location: str) -> None:
 def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> PipelineProposal:
     """Propose a pipeline for a topic, to be written to `file`. Raises InvalidInput and TransientError."""
     registered = schema_of_values(place.registry, place.topic) if place.registry else None
-    avro = Avro(registry=place.registry) if registered and registered.kind == "AVRO" else None
+    encoding = _encoding_of(registered, place)
     notes = InferenceNotes()
-    sample = sample_topic(place.access, place.topic, avro)
+    sample = sample_topic(place.access, place.topic, encoding)
     changes = is_debezium(sample) or (registered is not None and _describes_changes(registered))
     envelope = Debezium() if changes else NoEnvelope()
     if registered is not None:
@@ -135,9 +138,11 @@ def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> PipelinePropos
     fields = {n: kind for n, kind in fields.items() if n != guesses.delete_field}
     found = inferred(sample, fields, (), envelope, notes)
     writer = _Writer(name, found, guesses, f"calve init {place.topic}", file)
-    form = "FORMAT JSON" if avro is None else f"FORMAT AVRO USING SCHEMA REGISTRY ({_registry_options(place)})"
+    form = "FORMAT JSON"
+    if encoding is not None and registered is not None:
+        form = f"FORMAT {registered.kind} USING SCHEMA REGISTRY ({_registry_options(place)})"
     source = [f"FROM KAFKA CONNECTION {_name(place.connection)} (TOPIC = {quoted_text(place.topic)})", form]
-    return writer.proposal(source, _kafka_connection(place, uses_registry=avro is not None))
+    return writer.proposal(source, _kafka_connection(place, uses_registry=encoding is not None))
 
 
 def defined_access(home: Path, connection: str) -> BrokerAccess:
@@ -168,7 +173,17 @@ def _leads_to(connection: Create, brokers: str) -> bool:
 
 
 def _describes_changes(registered: RegisteredSchema) -> bool:
-    return registered.kind == "AVRO" and avro_image(registered.schema) is not None
+    if registered.kind == PROTOBUF:
+        return protobuf_image(registered.schema) is not None
+    return registered.kind == AVRO and avro_image(registered.schema) is not None
+
+
+def _encoding_of(registered: RegisteredSchema | None, place: TopicPlace) -> Encoding | None:
+    if registered is None or place.registry is None:
+        return None
+    if registered.kind == PROTOBUF:
+        return Protobuf(place.registry)
+    return Avro(registry=place.registry) if registered.kind == AVRO else None
 
 
 def _check_readable(sample: Sample, place: TopicPlace) -> None:
@@ -178,13 +193,15 @@ def _check_readable(sample: Sample, place: TopicPlace) -> None:
     raise InvalidInput(
         f'topic "{place.topic}" has no records to infer columns from',
         detail=sample.problems[0] if sample.problems else f"The sample is {sample.looked}.",
-        hint="The records are not JSON. If they are Avro: " + registry if sample.problems else registry,
+        hint="The records are not JSON. If they are Avro or Protobuf: " + registry if sample.problems else registry,
     )
 
 
 def _fields_of_keys(place: TopicPlace) -> dict[str, T.DataType]:
     registered = schema_of_keys(place.registry, place.topic) if place.registry else None
-    if registered is None or registered.kind != "AVRO" or not isinstance(registered.schema, dict):
+    if registered is not None and registered.kind == PROTOBUF:
+        return protobuf_fields(registered.schema, InferenceNotes())
+    if registered is None or registered.kind != AVRO or not isinstance(registered.schema, dict):
         return {}
     return avro_fields(registered.schema, InferenceNotes()) if "fields" in registered.schema else {}
 

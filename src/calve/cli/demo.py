@@ -120,7 +120,7 @@ def _show_commits(console: Console, query: Query) -> None:
 def _compare(demo: Demo, location: str) -> bool:
     console = demo.console
     if find_spec("duckdb_extension_iceberg") is None:
-        missing = ' DuckDB is not installed (pip install "calve[demo]").'
+        missing = ' DuckDB\'s Iceberg extension is not installed (pip install "calve[demo]").'
         console.print(styled(("\nNot compared:", "yellow"), missing), soft_wrap=True)
         return True
     found = _duckdb_rows(location)

@@ -17,8 +17,8 @@ from calve.api.init import (
     write_proposal,
 )
 from calve.errors import InvalidInput
-from calve.source.kafka.avro import RegistryClient
 from calve.source.kafka.brokers import BrokerAccess
+from calve.source.kafka.registry import RegistryClient
 
 PASSWORD = "CALVE_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
 

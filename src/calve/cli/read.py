@@ -4,27 +4,18 @@ A table is read in this process, without Spark: one stream of rows to one output
 Conditions are in Spark's language, and folders contain files of various formats: both start Spark.
 """
 
-import base64
-import datetime as dt
 import json
-import math
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
-from uuid import UUID
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from calve.cli.options import ChangeSpan, Format, ReadOptions
-from calve.cli.show import counted, format_instant
+from calve.cli.rows import TABLE_LIMIT, PrintedColumn, plain_json, plain_text, print_rows
+from calve.cli.show import format_instant
 from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
 from calve.reader.local import LocalRead, TimeTravel, read_here
@@ -35,13 +26,6 @@ if TYPE_CHECKING:
     from calve.definitions.workplace import Workplace
     from calve.model.changelog import ChangeScanPlan
     from calve.reader.read import FilteredRead
-
-TABLE_LIMIT = 20
-"""Default number of rows of the format `table`."""
-
-_MAX_TEXT = 60
-"""Characters of a value on a terminal."""
-_NULL = Text("null", style="dim")
 
 
 class Readable(Protocol):
@@ -112,69 +96,32 @@ def show_rows(
     more: str = "--limit shows more",
 ) -> None:
     """Print rows as a table, JSON or CSV."""
-    if output is Format.TABLE:
-        _print_table(reading, table_limit if limit is None else limit, more, console)
-        return
-    write = write_json if output is Format.JSON else write_csv
-    try:
-        write(reading, limit, sys.stdout)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader has closed the pipe: discard the rest of the buffer
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print_rows(ArrowRows(reading), output, limit, console, table_limit=table_limit, more=more)
 
 
 @dataclass(frozen=True)
-class TextRows:
-    """Rows of texts."""
+class ArrowRows:
+    """Rows of Arrow, with how to print them."""
 
-    headings: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
+    reading: Readable
 
     @property
-    def schema(self) -> pa.Schema:
-        """Texts only."""
-        return pa.schema([(heading, pa.string()) for heading in self.headings])
+    def columns(self) -> list[PrintedColumn]:
+        """The columns, in order."""
+        return [
+            PrintedColumn(
+                field.name,
+                _is_number(field.type),
+                partial(text_of, kind=field.type),
+                partial(json_value, kind=field.type),
+            )
+            for field in self.reading.schema
+        ]
 
-    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    def values(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
         """The rows, at most `limit`."""
-        columns = [list(column) for column in zip(*self.lines[:limit], strict=True)] or [[] for _ in self.headings]
-        yield pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=self.schema)
-
-
-# ------------------------------------------------------------------------------------------------------------- rows
-
-
-def write_json(reading: Readable, limit: int | None, out: TextIO) -> None:
-    """Write one JSON object per line."""
-    schema = reading.schema
-    for row in _rows(reading, limit):
-        values = {f.name: json_value(value, f.type) for f, value in zip(schema, row, strict=True)}
-        out.write(json.dumps(values, ensure_ascii=False) + "\n")
-
-
-def write_csv(reading: Readable, limit: int | None, out: TextIO) -> None:
-    """Write CSV with a header; a null is an empty field, an empty text is quoted."""
-    schema = reading.schema
-    out.write(",".join(csv_field(name) for name in schema.names) + "\n")
-    for row in _rows(reading, limit):
-        fields = ("" if v is None else csv_field(text_of(v, f.type)) for f, v in zip(schema, row, strict=True))
-        out.write(",".join(fields) + "\n")
-
-
-def csv_field(text: str) -> str:
-    """A text as a CSV field."""
-    if text and not _SPECIAL & set(text):
-        return text
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
-
-
-_SPECIAL = frozenset('",\r\n')
-
-
-def _rows(reading: Readable, limit: int | None) -> Iterator[tuple[Any, ...]]:
-    for batch in reading.rows(limit):
-        yield from zip(*[values_of(column) for column in batch.columns], strict=True)
+        for batch in self.reading.rows(limit):
+            yield from zip(*[values_of(column) for column in batch.columns], strict=True)
 
 
 def values_of(column: pa.Array) -> list[Any]:
@@ -197,52 +144,14 @@ def json_value(value: Any, kind: pa.DataType) -> Any:
         return {text_of(k, kind.key_type): json_value(v, kind.item_type) for k, v in value}
     if pa.types.is_list(kind):
         return [json_value(item, kind.value_type) for item in value]
-    if isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    return text_of(value, kind)
+    return plain_json(value)
 
 
 def text_of(value: Any, kind: pa.DataType) -> str:
-    """A value as text: ISO dates, a zone for instants, base64 for binary, JSON for nested values."""
+    """A value as text: as a plain value, or JSON for nested values."""
     if pa.types.is_nested(kind):
         return json.dumps(json_value(value, kind), ensure_ascii=False)
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return base64.b64encode(value).decode()
-        case dt.datetime():
-            text = value.replace(tzinfo=None).isoformat(sep=" ")
-            return f"{text}Z" if value.tzinfo is not None else text
-        case dt.date() | dt.time():
-            return value.isoformat()
-        case Decimal():
-            return f"{value:f}"
-        case str() | UUID():
-            return str(value)
-        case _:
-            return repr(value) if isinstance(value, float) else str(value)
-
-
-def _print_table(reading: Readable, limit: int, more: str, console: Console) -> None:
-    schema = reading.schema
-    shown = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for field in schema:
-        shown.add_column(field.name, justify="right" if _is_number(field.type) else "left", overflow="fold")
-    rows = list(islice(_rows(reading, limit + 1), limit + 1))
-    for row in rows[:limit]:
-        cells = zip(row, schema, strict=True)
-        shown.add_row(*[_NULL if v is None else _short(text_of(v, f.type)) for v, f in cells])
-    console.print(shown)
-    count = min(len(rows), limit)
-    console.print(f"the first {counted(count, 'row')}; {more}" if len(rows) > limit else counted(count, "row"))
-
-
-def _short(text: str) -> str:
-    text = text.replace("\n", "\\n")
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return plain_text(value)
 
 
 def _is_number(kind: pa.DataType) -> bool:

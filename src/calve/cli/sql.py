@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +14,11 @@ from calve.model.engine import Engine
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.parser import parse
 from calve.sql.statements import SelectQuery, Statement
-from calve.statements.answers import Outcome, QueryAnswer, RowsAnswer, TextAnswer
+from calve.statements.answers import Outcome, PlainRows, QueryAnswer, RowsAnswer, TextAnswer, TypedRows
 from calve.statements.execute import execute
+
+if TYPE_CHECKING:
+    from calve.cli.rows import PrintedRows
 
 MOST_ROWS = 1_000
 """Rows of a query that are shown in a table."""
@@ -60,13 +64,14 @@ def show_outcome(console: Console, outcome: Outcome, output: Format = Format.TAB
         case TextAnswer(text):
             console.print(text, soft_wrap=True)
         case QueryAnswer(found):
-            from calve.cli.read import show_rows
+            from calve.cli.rows import print_rows
 
-            show_rows(found, output, None, console, table_limit=MOST_ROWS, more="LIMIT or --format shows others")
+            rows = _printed(found)
+            print_rows(rows, output, None, console, table_limit=MOST_ROWS, more="LIMIT or --format shows others")
         case RowsAnswer() if output is not Format.TABLE:
-            from calve.cli.read import TextRows, show_rows
+            from calve.cli.rows import print_rows, rows_of_texts
 
-            show_rows(TextRows(outcome.headings, outcome.rows), output, None, console)
+            print_rows(rows_of_texts(outcome), output, None, console)
         case RowsAnswer(headings, rows):
             table = Table(box=None, pad_edge=False)
             for heading in headings:
@@ -74,3 +79,13 @@ def show_outcome(console: Console, outcome: Outcome, output: Format = Format.TAB
             for row in rows:
                 table.add_row(*row)
             console.print(table)
+
+
+def _printed(found: TypedRows | PlainRows) -> "PrintedRows":
+    if isinstance(found, PlainRows):
+        from calve.cli.rows import PrintedPlainRows
+
+        return PrintedPlainRows(found)
+    from calve.cli.read import ArrowRows
+
+    return ArrowRows(found)

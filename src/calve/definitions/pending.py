@@ -14,7 +14,6 @@ Who reads both places looks here before and after: the same edits mean that noth
 
 import fcntl
 import json
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -25,6 +24,7 @@ from typing import Final
 from calve.definitions.edits import Steps
 from calve.definitions.objects import COMPONENTS, Definition
 from calve.errors import CalveError, TerminalError, TransientError
+from calve.metastore.catalog_file import connect, metadata_locations, naming
 from calve.metastore.config import MetastoreConfig, below
 from calve.storage.local import make_private
 
@@ -32,13 +32,8 @@ NAMESPACE: Final = "metastore"
 MOST: Final = 100
 """Edits that may be pending; the next one moves them."""
 _FORMAT: Final = 1
-_CATALOG: Final = "calve"
 _LOCK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.01
-_BUSY_SECONDS: Final = 30.0
-_MOMENTS: Final = (
-    "SELECT table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
-)
 
 
 @dataclass(frozen=True)
@@ -84,10 +79,10 @@ class PendingEdits:
             return PendingState({}, (), 0)
         except OSError as error:
             raise _failed("reading the definitions", error) from error
-        with _naming(self._database), closing(self._connect()) as connection, connection:
+        with naming(self._database, "definitions"), closing(connect(self._database)) as connection, connection:
             connection.execute("BEGIN")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            found = connection.execute(_MOMENTS, (_CATALOG, NAMESPACE)) if "iceberg_tables" in tables else ()
+            found = metadata_locations(connection, NAMESPACE).items()
             metadata = {name: location for name, location in found if name in COMPONENTS.values()}
             if "calve_edits" not in tables:
                 return PendingState(metadata, (), 0)
@@ -99,12 +94,12 @@ class PendingEdits:
         """Store an edit. Only under the lock. Raises TransientError if it was not stored."""
         body = json.dumps({"format": _FORMAT, **steps.to_json()})
         self._create()
-        with _naming(self._database), closing(self._connect()) as connection, connection:
+        with naming(self._database, "definitions"), closing(connect(self._database)) as connection, connection:
             connection.execute("INSERT INTO calve_edits (steps) VALUES (?)", (body,))
 
     def remove(self, last: int) -> None:
         """Remove the edits up to this one, which the metastore contains. Only under the lock."""
-        with _naming(self._database), closing(self._connect()) as connection, connection:
+        with naming(self._database, "definitions"), closing(connect(self._database)) as connection, connection:
             connection.execute("DELETE FROM calve_edits WHERE number <= ?", (last,))
 
     @contextmanager
@@ -125,16 +120,17 @@ class PendingEdits:
             # As the catalog does it: SQLite serializes neither the switch to WAL nor the creation of tables.
             with Path(f"{self._database}.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                with _naming(self._database), closing(self._connect("rwc")) as connection, connection:
+                with (
+                    naming(self._database, "definitions"),
+                    closing(connect(self._database, "rwc")) as connection,
+                    connection,
+                ):
                     connection.execute("PRAGMA journal_mode = WAL")
                     connection.execute(
                         "CREATE TABLE IF NOT EXISTS calve_edits (number INTEGER PRIMARY KEY AUTOINCREMENT, steps TEXT)"
                     )
         except OSError as error:
             raise _failed("changing the definitions", error) from error
-
-    def _connect(self, mode: str = "rw") -> sqlite3.Connection:
-        return sqlite3.connect(f"{self._database.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS)
 
 
 def _failed(what: str, error: OSError) -> TransientError:
@@ -174,13 +170,3 @@ def _steps(text: str) -> Steps:
     raise TerminalError(
         "a newer version of calve edited the definitions", hint="Run that version, or a newer one, on this home folder."
     )
-
-
-@contextmanager
-def _naming(database: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise TransientError(
-            "the definitions cannot be reached", detail=f"{database}: {error}.", hint="Check the file, and retry."
-        ) from error

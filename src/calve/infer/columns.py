@@ -15,7 +15,15 @@ from calve.catalog.properties import Reveal
 from calve.errors import InvalidInput
 from calve.infer.folders import FolderReader
 from calve.infer.sample import Sample, Sampled, counted
-from calve.infer.schemas import avro_fields, avro_image, connect_fields, image_fields, json_schema_fields
+from calve.infer.schemas import (
+    avro_fields,
+    avro_image,
+    connect_fields,
+    image_fields,
+    json_schema_fields,
+    protobuf_fields,
+    protobuf_image,
+)
 from calve.infer.topics import sample_topic, schema_of_values
 from calve.infer.values import InferenceNotes, declared, type_of_json, type_of_texts
 from calve.model.change import RESERVED_PREFIX
@@ -24,8 +32,9 @@ from calve.model.spec import Debezium, Diff, Envelope
 from calve.records.documents import UNREADABLE, malformed
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
-from calve.source.kafka.access import access_of, registry_of
-from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient, parsed_schema
+from calve.source.kafka.access import access_of, encoding_of, registry_of
+from calve.source.kafka.avro import parsed_schema
+from calve.source.kafka.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, RegistryClient
 
 
 @dataclass(frozen=True)
@@ -234,8 +243,7 @@ def _of_topic(
     found: KafkaInput, plan: SourcePlan, reveal: Reveal, notes: InferenceNotes
 ) -> tuple[Sample, dict[str, T.DataType]]:
     registry = registry_of(found.registry, reveal) if found.registry else None
-    avro = Avro(found.avro_schema, registry) if found.format == "avro" else None
-    sample = sample_topic(access_of(found.connection, reveal), found.topic, avro)
+    sample = sample_topic(access_of(found.connection, reveal), found.topic, encoding_of(found, reveal))
     fields, looked = None, ""
     if found.avro_schema is not None:
         fields, looked = _of_avro(parsed_schema(found.avro_schema), plan.envelope, notes), "the given schema"
@@ -265,15 +273,17 @@ def of_registry(
 
 def fields_of(registered: RegisteredSchema, envelope: Envelope | None, notes: InferenceNotes) -> dict[str, T.DataType]:
     """The columns of a registered schema. Raises InvalidInput for one whose records calve does not read."""
-    match registered.kind:
-        case "AVRO":
-            return _of_avro(registered.schema, envelope, notes)
-        case "JSON":
-            return json_schema_fields(registered.schema, notes, changes=isinstance(envelope, Debezium))
+    changes = isinstance(envelope, Debezium)
+    if registered.kind == AVRO:
+        return _of_avro(registered.schema, envelope, notes)
+    if registered.kind == PROTOBUF:
+        return _of_protobuf(registered.schema, notes, changes=changes)
+    if registered.kind == JSON:
+        return json_schema_fields(registered.schema, notes, changes=changes)
     raise InvalidInput(
         f"subject {registered.subject} has a schema of type {registered.kind}",
-        detail="Sources read JSON and Avro.",
-        hint="Let a connector convert the records to Avro or JSON.",
+        detail="Sources read JSON, Avro and Protobuf.",
+        hint="Let a connector convert the records to one of these.",
     )
 
 
@@ -282,5 +292,16 @@ def _of_avro(schema: Any, envelope: Envelope | None, notes: InferenceNotes) -> d
         return avro_fields(schema, notes)
     image = avro_image(schema)
     if image is None:
-        raise InvalidInput("the schema is not one of Debezium's change records", hint="Leave out ENVELOPE DEBEZIUM.")
+        raise _no_changes()
     return avro_fields(image, notes)
+
+
+def _of_protobuf(message: Any, notes: InferenceNotes, *, changes: bool) -> dict[str, T.DataType]:
+    image = protobuf_image(message) if changes else message
+    if image is None:
+        raise _no_changes()
+    return protobuf_fields(image, notes)
+
+
+def _no_changes() -> InvalidInput:
+    return InvalidInput("the schema is not one of Debezium's change records", hint="Leave out ENVELOPE DEBEZIUM.")

@@ -1,8 +1,8 @@
-"""Types of columns from schemas that records or a registry carry: Kafka Connect's schema part, Avro, JSON Schema.
+"""Types of columns from schemas of records or a registry: Kafka Connect's schema part, Avro, Protobuf, JSON Schema.
 
-They are the types that the values convert to after `source.kafka.avro` and `records.documents` read them. Times of day
-stay what the record has (a number or a text), because few engines read tables with a column of type TIME. What has no
-type of its own (unions, recursive records, maps whose keys are not strings) is a STRING with its JSON.
+They are the types that values convert to after `source.kafka.avro`, `protobuf` and `records.documents` read them.
+Times of day stay what the record has (a number or a text), because few engines read tables with a column of type TIME.
+What has no type of its own (unions, recursive records, maps whose keys are not strings) is a STRING with its JSON.
 """
 
 import json
@@ -14,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.infer.values import InferenceNotes, are_field_names
 from calve.model.types import MAX_PRECISION
+from calve.source.kafka import protobuf
 
 _VARIABLE_SCALE = 10
 
@@ -254,6 +255,92 @@ def _named_kind(schema: Any) -> str:
     if isinstance(schema, list):
         return "a union"
     return f"of type {schema if isinstance(schema, str) else schema.get('type')}"
+
+
+# ---- Protobuf
+
+_PROTOBUF: dict[int, T.DataType] = {
+    1: T.DoubleType(),
+    2: T.FloatType(),
+    3: T.LongType(),  # int64
+    4: T.DecimalType(20, 0),  # uint64
+    5: T.IntegerType(),  # int32
+    6: T.DecimalType(20, 0),  # fixed64
+    7: T.LongType(),  # fixed32
+    8: T.BooleanType(),
+    9: T.StringType(),
+    12: T.BinaryType(),
+    13: T.LongType(),  # uint32
+    14: T.StringType(),  # enum
+    15: T.IntegerType(),  # sfixed32
+    16: T.LongType(),  # sfixed64
+    17: T.IntegerType(),  # sint32
+    18: T.LongType(),  # sint64
+}
+"""By the numbers of types in descriptors; unsigned ones need a type with one more bit."""
+
+
+def protobuf_fields(message: Any, notes: InferenceNotes) -> dict[str, T.DataType]:
+    """The columns of a message, by its descriptor."""
+    return _ProtobufTypes(notes).fields(message, "", frozenset())
+
+
+def protobuf_image(message: Any) -> Any:
+    """The message of `after` in a message of change records; None if it is none."""
+    fields = message.fields_by_name
+    if not {"before", "after", "op"} <= set(fields):
+        return None
+    return fields["after"].message_type
+
+
+class _ProtobufTypes:
+    """Walks through messages."""
+
+    def __init__(self, notes: InferenceNotes) -> None:
+        self._notes = notes
+
+    def fields(self, message: Any, prefix: str, around: frozenset[str]) -> dict[str, T.DataType]:
+        inside = around | {message.full_name}
+        return {field.name: self._type(field, f"{prefix}{field.name}", inside) for field in message.fields}
+
+    def _type(self, field: Any, path: str, around: frozenset[str]) -> T.DataType:
+        if protobuf.is_map(field):
+            key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+            if key.type != key.TYPE_STRING:
+                self._notes.add(path, "a map whose keys are not strings, as JSON")
+                return T.StringType()
+            return T.MapType(T.StringType(), self._single(value, f"{path}[]", around))
+        if protobuf.is_repeated(field):
+            return T.ArrayType(self._single(field, f"{path}[]", around))
+        return self._single(field, path, around)
+
+    def _single(self, field: Any, path: str, around: frozenset[str]) -> T.DataType:
+        message = field.message_type
+        if message is None:
+            return _PROTOBUF[field.type]
+        if message.full_name in protobuf.WRAPPERS:
+            return self._single(message.fields_by_name["value"], path, around)
+        known = self._known(message.full_name, path)
+        if known is not None:
+            return known
+        if message.full_name in around:
+            self._notes.add(path, "a message that contains itself, as JSON")
+            return T.StringType()
+        return _struct(self.fields(message, f"{path}.", around))
+
+    def _known(self, name: str, path: str) -> T.DataType | None:
+        """The type of a message that stands for a value."""
+        match name:
+            case protobuf.TIMESTAMP:
+                return T.TimestampType()
+            case protobuf.DATE:
+                return T.DateType()
+            case protobuf.DECIMAL:
+                return _variable_decimal(path, self._notes)
+            case protobuf.TIME_OF_DAY:
+                self._notes.add(path, "a time of day: declare TIME to convert it")
+                return T.StringType()
+        return T.StringType() if name == protobuf.DURATION or name in protobuf.ANY_JSON else None
 
 
 # ---- JSON Schema

@@ -1,22 +1,25 @@
 """Samples of topics, and the schemas of their records in a registry."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
 from calve.infer.sample import MOST_RECORDS, Sample, Sampled, counted, sampled
 from calve.records import frames
 from calve.records.documents import Malformed
-from calve.source.kafka.avro import Avro, RegisteredSchema, RegistryClient
+from calve.source.kafka.avro import parsed_entry
 from calve.source.kafka.brokers import BrokerAccess, Brokers
 from calve.source.kafka.position import OffsetRange
-from calve.source.kafka.reader import TopicReader
+from calve.source.kafka.protobuf import first_message
+from calve.source.kafka.reader import Encoding, TopicReader
+from calve.source.kafka.registry import AVRO, PROTOBUF, RegisteredSchema, RegistryClient, RegistryEntry
 from calve.spark.version import arrow_schema_of
 
 _AT_LEAST = 10
 
 
-def sample_topic(access: BrokerAccess, topic: str, avro: Avro | None) -> Sample:
+def sample_topic(access: BrokerAccess, topic: str, encoding: Encoding | None) -> Sample:
     """Read the first and the last records of every partition; none if the topic is empty.
 
     Raises InvalidInput if there is no such topic, and TransientError.
@@ -28,7 +31,7 @@ def sample_topic(access: BrokerAccess, topic: str, avro: Avro | None) -> Sample:
         for partition in sorted(state.high)
         for split in _ends(partition, state.low[partition], state.high[partition], each)
     ]
-    reader = TopicReader(access, topic, avro=avro)
+    reader = TopicReader(access, topic, encoding=encoding)
     records: list[Sampled] = []
     problems: list[str] = []
     for batch in reader.read_here(splits, arrow_schema_of(reader.schema)):
@@ -62,9 +65,20 @@ def _parsed(batch: pa.RecordBatch) -> Iterator[Sampled | str]:
 
 def schema_of_values(registry: RegistryClient, topic: str) -> RegisteredSchema | None:
     """The newest schema of a topic's values, under the name that serializers give it by default."""
-    return registry.latest(f"{topic}-value")
+    return _latest(registry, f"{topic}-value")
 
 
 def schema_of_keys(registry: RegistryClient, topic: str) -> RegisteredSchema | None:
     """The same of keys."""
-    return registry.latest(f"{topic}-key")
+    return _latest(registry, f"{topic}-key")
+
+
+def _latest(registry: RegistryClient, subject: str) -> RegisteredSchema | None:
+    found = registry.latest(subject)
+    return None if found is None else RegisteredSchema(subject, found.version, found.kind, _parsed_schema(found))
+
+
+def _parsed_schema(entry: RegistryEntry) -> Any:
+    if entry.kind == AVRO:
+        return parsed_entry(entry)
+    return first_message(entry) if entry.kind == PROTOBUF else entry.text

@@ -9,5 +9,8 @@ metastore    components by name
 statistics   typed statistics of columns and of metadata, mergeable
 tables       the component of tables, their segments, files, row groups and partitions
 views        the component of views
+catalog_file the SQLite file of the catalog, read without Iceberg
+information  the rows of INFORMATION_SCHEMA, and a copy that is read without Iceberg
+information_units   makes them out of units
 requests     common queries of both
 """

@@ -8,7 +8,7 @@ restarts with the newest. A writer that conflicts with another one retries, unle
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -22,13 +22,20 @@ from calve.errors import TransientError
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.small_tables.declared import Declaration, load_declared, open_declared
 from calve.iceberg.small_tables.orphans import remove_orphans
-from calve.iceberg.small_tables.partition_files import HistoryLimits, RowReader, SeenTable, TableVersion
+from calve.iceberg.small_tables.partition_files import (
+    HistoryLimits,
+    PartitionFile,
+    RowReader,
+    SeenTable,
+    TableVersion,
+)
 from calve.metastore.filters import Filter, all_of, matching, one_of
 from calve.metastore.modify import Modify
 from calve.metastore.units import UnitLayout
 from calve.model.numbers import number_property
 
 U = TypeVar("U")
+T = TypeVar("T")
 
 READ_ATTEMPTS = 50
 """A read restarts if the files it reads expire; each restart means that another process has made progress."""
@@ -52,6 +59,19 @@ class ComponentTools:
     clock: Clock
     ids: IdSource
     expiration_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class FileUnits(Generic[U]):
+    """The data files of a component at one moment."""
+
+    moment: str
+    """Identifies this state of the component uniquely."""
+    paths: tuple[str, ...]
+    rows: int
+    """Of all files."""
+    units: Mapping[str, list[U]]
+    """By the path of the file; of the files that were read."""
 
 
 class Component(Generic[U]):
@@ -97,12 +117,28 @@ class Component(Generic[U]):
         self.layout.check_columns(wanted)
         if seen is not None:
             return self._scan(seen, condition, wanted)
+        return self._read_newest(lambda newest: self._scan(newest, condition, wanted))
+
+    def read_files(self, *types: StrEnum, known: Collection[str]) -> "FileUnits[U]":
+        """The data files, and the units of these metadata types in those that are not known."""
+        condition = self._condition(types, None)
+
+        def attempt(seen: TableVersion) -> FileUnits[U]:
+            new = [file for file in seen.files if file.path not in known]
+            units = {file.path: self._scan_file(seen, file, condition, self.layout.names) for file in new}
+            paths = tuple(file.path for file in seen.files)
+            return FileUnits(seen.moment, paths, sum(file.rows for file in seen.files), units)
+
+        return self._read_newest(attempt)
+
+    def _read_newest(self, attempt: Callable[[TableVersion], T]) -> T:
+        """Read the current version; the next one if its files expire meanwhile."""
         last = ""
         for _ in range(READ_ATTEMPTS):
             seen = self.see()
             with trying(f"reading {self.label}"):
                 try:
-                    return self._scan(seen, condition, wanted)
+                    return attempt(seen)
                 except FileNotFoundError:
                     if seen.moment == last:
                         raise  # no other process made progress: the file is lost
@@ -172,17 +208,17 @@ class Component(Generic[U]):
         return condition
 
     def _scan(self, seen: TableVersion, condition: Filter, wanted: Sequence[str]) -> list[U]:
-        units: list[U] = []
-        for file in seen.files:
-            keys = dict(zip(self.layout.partition_keys, file.partition, strict=True))
-            matches = condition.outcome(keys)
-            if matches is False:
-                continue
-            rest = all_of() if matches else condition.open_parts(keys)
-            needed = tuple(dict.fromkeys((*wanted, *sorted(rest.columns()))))
-            rows = matching(self._rows.read(seen.table, file.path, needed, file.rows), rest).select(wanted)
-            units += [self.layout.from_row(row) for row in rows.to_pylist()]
-        return units
+        return [unit for file in seen.files for unit in self._scan_file(seen, file, condition, wanted)]
+
+    def _scan_file(self, seen: TableVersion, file: PartitionFile, condition: Filter, wanted: Sequence[str]) -> list[U]:
+        keys = dict(zip(self.layout.partition_keys, file.partition, strict=True))
+        matches = condition.outcome(keys)
+        if matches is False:
+            return []
+        rest = all_of() if matches else condition.open_parts(keys)
+        needed = tuple(dict.fromkeys((*wanted, *sorted(rest.columns()))))
+        rows = matching(self._rows.read(seen.table, file.path, needed, file.rows), rest).select(wanted)
+        return [self.layout.from_row(row) for row in rows.to_pylist()]
 
 
 def see_together(components: Sequence[Component[Any]]) -> list[TableVersion]:

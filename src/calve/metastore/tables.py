@@ -13,7 +13,7 @@ from typing import Final
 from calve.metastore.component import Component
 from calve.metastore.filters import Filter, all_of, eq
 from calve.metastore.metastore import Metastore
-from calve.metastore.statistics import ColumnStatistics, Statistic
+from calve.metastore.statistics import ColumnStatistics, Statistic, StatisticKind
 from calve.metastore.units import Role, unit_field
 
 NAME: Final = "tables"
@@ -89,6 +89,11 @@ class TableId:
         return all_of(
             eq("storage_plugin", self.storage_plugin), eq("workspace", self.workspace), eq("table_name", self.name)
         )
+
+
+def number_of(unit: TableUnit, kind: StatisticKind) -> int | None:
+    """A numeric statistic of a unit."""
+    return next((int(one.value) for one in unit.metadata_statistics or () if one.kind is kind), None)
 
 
 def open_tables(metastore: Metastore) -> Component[TableUnit]:

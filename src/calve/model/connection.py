@@ -80,7 +80,7 @@ class KafkaConnection:
 
 @dataclass(frozen=True)
 class SchemaRegistry:
-    """Address and credentials of the registry with the schemas of Avro records."""
+    """Address and credentials of the registry with the schemas of Avro and Protobuf records."""
 
     url: str
     user: str | None = None

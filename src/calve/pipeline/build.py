@@ -24,8 +24,8 @@ from calve.plan.sinks import SinkPlan
 from calve.reader.read import read
 from calve.source.files.definition import files
 from calve.source.generator import orders
-from calve.source.kafka.access import access_of, registry_of
-from calve.source.kafka.avro import Avro, parsed_schema
+from calve.source.kafka.access import access_of, encoding_of
+from calve.source.kafka.avro import parsed_schema
 from calve.source.kafka.brokers import Brokers
 from calve.source.kafka.definition import MAX_OFFSETS, Kafka, StartOffsets
 from calve.source.port import SourceDefinition
@@ -37,9 +37,6 @@ from calve.view.plan import Resolve
 
 def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
     """Build the source of a topic."""
-    avro = None
-    if found.format == "avro":
-        avro = Avro(found.avro_schema, registry_of(found.registry, reveal) if found.registry else None)
     return Kafka(
         access=access_of(found.connection, reveal),
         topic=found.topic,
@@ -48,7 +45,7 @@ def topic_of(found: KafkaInput, envelope: Envelope, reveal: Reveal) -> Kafka:
         beginning=StartOffsets.parse(found.start),
         max_offsets=found.max_offsets or MAX_OFFSETS,
         included=found.included,
-        avro=avro,
+        encoding=encoding_of(found, reveal),
         epoch_unit=EpochUnit(found.epoch_unit) if found.epoch_unit else None,
     )
 

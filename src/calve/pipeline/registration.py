@@ -20,6 +20,7 @@ from calve.iceberg.planning.facts import TableSummary
 from calve.metastore.component import Component
 from calve.metastore.config import MetastoreConfig
 from calve.metastore.filters import eq
+from calve.metastore.information_units import copy_lines
 from calve.metastore.metastore import Metastore
 from calve.metastore.statistics import Statistic, StatisticKind
 from calve.metastore.tables import GENERAL_INFO, MetadataType, TableId, TableUnit, open_tables
@@ -68,7 +69,9 @@ class TableRegistration:
     def _register_now(self, status: Status) -> None:
         try:
             with Metastore(MetastoreConfig.load(self._written.home, os.environ), clock=self._clock) as metastore:
-                _register(open_tables(metastore), self._written, status.frontier)
+                tables = open_tables(metastore)
+                _register(tables, self._written, status.frontier)
+                copy_lines(tables, self._written.home)
         except Exception as error:  # noqa: BLE001 - the table is correct without its metadata, and the sink continues
             _log.warning("could not register table %s with the metastore: %s", self._written.spec.table, error)
         self._registered = status.commits

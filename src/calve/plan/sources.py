@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 from urllib.parse import urlsplit
 
 from calve.definitions.store import Definitions
@@ -71,7 +72,7 @@ def uses_of_source(statement: CreateSource, definitions: Definitions) -> tuple[s
         return ()
     found = required_connection(definitions, statement.input.connection, ConnectionKind.KAFKA)
     form = statement.input.format
-    registry = form.registry if isinstance(form, parts.AvroFormat) else None
+    registry = None if isinstance(form, parts.JsonFormat) else form.registry
     password = registry.value(RegistryOptions.PASSWORD.name) if registry else None
     known = secret(definitions, password) if isinstance(password, SecretName) else None
     return (found.uid, known.uid) if known else (found.uid,)
@@ -189,7 +190,7 @@ def _kafka(statement: CreateSource, used: parts.KafkaClause, definitions: Defini
         topic=given.required(KafkaSourceOptions.TOPIC),
         start=given.get(KafkaSourceOptions.START_OFFSETS) or given.get(KafkaSourceOptions.START_OFFSET) or "earliest",
         max_offsets=given.get(KafkaSourceOptions.MAX_OFFSETS_PER_CHECKPOINT),
-        format="json" if isinstance(used.format, parts.JsonFormat) else "avro",
+        format=_FORMATS[type(used.format)],
         schema=None if by_envelope else ddl(_in_files(envelope, columns)),
         epoch_unit=unit.value if unit and not by_envelope else None,
         included=included,
@@ -249,8 +250,11 @@ def _included(
     return tuple(KnownColumn(name, METADATA_TYPES[what]) for what, name in included)
 
 
+_FORMATS: Final = {parts.JsonFormat: "json", parts.AvroFormat: "avro", parts.ProtobufFormat: "protobuf"}
+
+
 def _registry(statement: CreateSource, form: parts.Format, definitions: Definitions) -> SchemaRegistry | None:
-    if isinstance(form, parts.JsonFormat) or form.schema is not None:
+    if isinstance(form, parts.JsonFormat) or (isinstance(form, parts.AvroFormat) and form.schema is not None):
         return None
     if form.registry is None:
         raise SqlError.at(

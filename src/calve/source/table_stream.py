@@ -347,7 +347,7 @@ def stream_changes(  # noqa: PLR0913 - options by name
     """Follow the changes of a table as a streaming DataFrame. Needs Spark 4; no jar.
 
         orders = calve.stream_changes(spark, lake.table("shop.orders"), start="latest")
-        orders.writeStream.foreachBatch(notify).option("checkpointLocation", "...").start()
+        orders.writeStream.foreachBatch(notify).option("checkpointLocation", "out/checkpoint").start()
 
     A query without a checkpoint starts with `start`: `"snapshot"`, the rows that the table has now, as inserts, and
     then its changes; `"earliest"`, the rows of its oldest snapshot, and then all changes; `"latest"`, changes from now

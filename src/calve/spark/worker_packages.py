@@ -24,7 +24,7 @@ class WorkerExtra(StrEnum):
     KAFKA = "kafka"
 
 
-_EXTRAS = {WorkerExtra.AWS: ("boto3",), WorkerExtra.KAFKA: ("confluent-kafka", "fastavro")}
+_EXTRAS = {WorkerExtra.AWS: ("boto3",), WorkerExtra.KAFKA: ("confluent-kafka", "fastavro", "protobuf")}
 
 
 def worker_requirements(

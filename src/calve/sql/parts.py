@@ -80,7 +80,17 @@ class AvroFormat:
         return "FORMAT AVRO"
 
 
-Format = JsonFormat | AvroFormat
+@dataclass(frozen=True)
+class ProtobufFormat:
+    """Records are Protobuf, with their schemas in a registry."""
+
+    registry: Options
+
+    def to_sql(self, *, reveal: bool = False) -> str:
+        return f"FORMAT PROTOBUF USING SCHEMA REGISTRY {self.registry.to_sql(reveal=reveal)}"
+
+
+Format = JsonFormat | AvroFormat | ProtobufFormat
 
 
 class Metadata(StrEnum):

@@ -7,6 +7,7 @@ connection.namespace.table     a table of a connected catalog
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,11 +18,13 @@ from calve.analyze.subject import AnalysisSubject
 from calve.analyze.table_subject import TableSubject
 from calve.analyze.unit_rows import kept_in
 from calve.definitions.workplace import Workplace
-from calve.errors import InvalidInput
+from calve.errors import CalveError, InvalidInput
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.facts import facts_of
 from calve.lake import table_id
-from calve.metastore.tables import TableId, open_tables
+from calve.metastore.component import Component
+from calve.metastore.information_units import copy_lines
+from calve.metastore.tables import TableId, TableUnit, open_tables
 from calve.model.relation import FilesInput
 from calve.model.spec import NoEnvelope
 from calve.plan.lookup import required
@@ -51,7 +54,9 @@ def refresh_metadata(place: Workplace, statement: st.RefreshMetadata) -> TextAns
     columns = None if statement.columns is None else tuple(str(column) for column in statement.columns)
     request = AnalyzeRequest(columns, statement.level or st.MetadataLevel.ALL)
     with place.metastore() as metastore:
-        found = refresh(open_tables(metastore), target.subject(), request)
+        tables = open_tables(metastore)
+        found = refresh(tables, target.subject(), request)
+        _copy(tables, place)
     return TextAnswer(_summary(target.label, found))
 
 
@@ -59,10 +64,18 @@ def drop_table_metadata(place: Workplace, statement: st.DropMetadata) -> TextAns
     """Drop the metadata of a table. Raises InvalidInput if there is none, unless the statement says IF EXISTS."""
     target = target_of(place, statement.target)
     with place.metastore() as metastore:
-        known = drop_metadata(open_tables(metastore), target.table)
+        tables = open_tables(metastore)
+        known = drop_metadata(tables, target.table)
+        _copy(tables, place)
     if not known and not statement.if_exists:
         raise InvalidInput(f"{target.label} has no metadata", hint="Write IF EXISTS to ignore that.")
     return TextAnswer(f"dropped the metadata of {target.label}" if known else f"{target.label} has no metadata")
+
+
+def _copy(tables: Component[TableUnit], place: Workplace) -> None:
+    """The statement is done: without a copy, the next query of INFORMATION_SCHEMA is slower, and that is all."""
+    with suppress(CalveError):
+        copy_lines(tables, place.home)
 
 
 def _summary(label: str, found: Refreshed) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +23,26 @@ class RowsAnswer:
     rows: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True)
+class PlainColumn:
+    """A column whose values are plain values of Python: no lists, structs or maps."""
+
+    name: str
+    is_number: bool
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows of plain values, all of them here."""
+
+    columns: tuple[PlainColumn, ...]
+    lines: tuple[tuple[Any, ...], ...]
+
+    def values(self, limit: int | None = None) -> Iterator[tuple[Any, ...]]:
+        """The rows, at most `limit`."""
+        yield from self.lines[:limit]
+
+
 class TypedRows(Protocol):
     """Rows with types, brought to this process on demand."""
 
@@ -40,7 +60,7 @@ class TypedRows(Protocol):
 class QueryAnswer:
     """The rows of a query."""
 
-    found: TypedRows
+    found: TypedRows | PlainRows
 
 
 Outcome = TextAnswer | RowsAnswer | QueryAnswer

@@ -2,40 +2,45 @@
 
     query ──► names of tables ──► snapshots, chosen now ──► DuckDB ──► rows
 
-calve reads the tables itself, with deletes applied, and DuckDB asks for the columns that it needs and passes the
-conditions that it can pass. DuckDB gets no access to files or the network: a query reads only the tables that it names.
+calve reads the tables itself (`duckdb_tables`). DuckDB gets no access to files or the network: a query reads only the
+tables that it names.
+
+A query of INFORMATION_SCHEMA, or of no table, is answered without Arrow, whose import takes longer than the query: if
+the values of all columns are the same in Python as they are in Arrow, and the rows are few.
 """
 
 import json
-import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import MAXYEAR, MINYEAR, datetime
+from decimal import Decimal
+from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
-import pyarrow.dataset as ds
 
 from calve.definitions.workplace import Workplace
-from calve.errors import CalveError, InvalidInput
-from calve.reader.local import LocalRead, read_here
+from calve.errors import InvalidInput
+from calve.metastore.information import VIEWS, Columns, Line
 from calve.sql.grammar.cursor import Cursor
-from calve.sql.names import FieldPath, Identifier, is_plain, quoted_name
+from calve.sql.names import FieldPath, Identifier, is_plain, quoted_name, quoted_text
 from calve.sql.statements import SelectQuery
 from calve.sql.text import SqlText
-from calve.statements.answers import QueryAnswer
-from calve.statements.information_schema import VIEWS, Columns, Line, lines_of
+from calve.statements.answers import PlainColumn, PlainRows, QueryAnswer
+from calve.statements.information_schema import lines_of
 from calve.statements.moments import replace_moments
 from calve.statements.select import replace_names
-from calve.statements.tables import table_named
 
-BATCH_ROWS = 65_536
-_TYPES = {
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
-}
+MOST_PLAIN_ROWS: Final = 10_000
+"""Of a result without Arrow."""
+_TYPES: Final = {"STRING": "VARCHAR", "INT": "INTEGER", "BIGINT": "BIGINT", "TIMESTAMP": "TIMESTAMPTZ"}
+_NUMBERS: Final = frozenset(
+    {
+        *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+        *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "FLOAT", "DOUBLE"),
+    }
+)
+_TIME: Final = "TIMESTAMP WITH TIME ZONE"
+_OTHERS: Final = frozenset({"VARCHAR", "BOOLEAN", _TIME})
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET python_enable_replacements = false",
@@ -49,23 +54,29 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     timed, moments = replace_moments(statement.text)
     text, asked = replace_names(timed, '"')
     connection = duckdb.connect(":memory:")
-    tables = _Tables(connection)
     try:
         named = _tables(connection, text, {*asked, *(moment.alias.upper() for moment in moments)})
         for name, lines in lines_of(place, asked).items():
-            tables.add(FieldPath((Identifier(name),)), _arrow(VIEWS[name][0], lines))
-        for moment in moments:
-            past = read_here(table_named(place, moment.path).ref, **moment.at)
-            tables.add(FieldPath((Identifier(moment.alias),)), ScannedTable(past, tables.failures))
-        for path in named:
-            tables.add(path, ScannedTable(read_here(table_named(place, path).ref), tables.failures))
-        for setting in _SETTINGS:
-            connection.execute(setting)
-        with tables.told():
-            found = connection.execute(text).to_arrow_reader(BATCH_ROWS)
+            connection.execute(_table_of(name, VIEWS[name].columns, lines))
+        if not named and not moments:
+            _close_off(connection)
+            plain = _plain_rows(connection.execute(text))
+            if plain is not None:
+                connection.close()
+                return QueryAnswer(plain)
+        from calve.statements.duckdb_tables import query_tables
+
+        tables = query_tables(place, connection, named, moments)
+        if named or moments:
+            _close_off(connection)
+        return QueryAnswer(tables.execute(text))
     except duckdb.Error as error:
-        raise _refused(error) from error
-    return QueryAnswer(_Result(connection, found, tables))
+        raise refused(error) from error
+
+
+def _close_off(connection: duckdb.DuckDBPyConnection) -> None:
+    for setting in _SETTINGS:
+        connection.execute(setting)
 
 
 def _tables(connection: duckdb.DuckDBPyConnection, text: str, asked: Iterable[str]) -> list[FieldPath]:
@@ -79,7 +90,7 @@ def _tables(connection: duckdb.DuckDBPyConnection, text: str, asked: Iterable[st
 
 def _parsed_tables(connection: duckdb.DuckDBPyConnection, text: str) -> list[FieldPath]:
     """The tables that a query names, as DuckDB's parser sees it; names of WITH are not tables."""
-    found = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
+    found = connection.execute(f"SELECT json_serialize_sql({quoted_text(text)})").fetchone()
     tables, named_by_with = set[tuple[str, ...]](), set[str]()
     waiting = [json.loads(found[0])] if found else []
     while waiting:
@@ -102,159 +113,37 @@ def _path(name: str) -> FieldPath:
     return FieldPath(tuple(replace(part, where=None) for part in found.parts))  # its place in the query is unknown
 
 
-def _arrow(columns: Columns, lines: list[Line]) -> pa.Table:
-    schema = pa.schema([(name, _TYPES[kind]) for name, kind in columns])
-    values = [list(column) for column in zip(*lines, strict=True)] or [[] for _ in columns]
-    return pa.Table.from_arrays([pa.array(v, f.type) for v, f in zip(values, schema, strict=True)], schema=schema)
+def _table_of(name: str, columns: Columns, lines: list[Line]) -> str:
+    """The statement that creates a table with these rows; a parameter would make DuckDB import Arrow."""
+    rows = [dict(zip((column for column, _ in columns), line, strict=True)) for line in lines]
+    content = quoted_text(json.dumps(rows, default=datetime.isoformat))
+    shape = quoted_text(json.dumps([{column: _TYPES[kind] for column, kind in columns}]))
+    return f"CREATE TABLE {quoted_name(name)} AS SELECT unnest(from_json_strict({content}, {shape}), max_depth := 2)"
 
 
-class _Tables:
-    """The tables of one query."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
-        self._count = 0
-        self._schemas = {"main"}
-        self._databases: set[str] = set()
-        self.failures = Failures()
-
-    def add(self, path: FieldPath, content: object) -> None:
-        """Make a table known under its name."""
-        registered = f"calve_table_{self._count}"
-        self._count += 1
-        self._connection.register(registered, content)
-        names = [part.name for part in path.parts]
-        if len(names) > 3:  # deeper namespaces: DuckDB's names have three parts
-            raise InvalidInput(
-                f'table "{path}" cannot be named in a query',
-                detail="DuckDB's names have at most three parts.",
-                hint="Use the name of its sink.",
-            )
-        database = names[0] if len(names) == 3 else None
-        schema = names[-2] if len(names) > 1 else "main"
-        where = [quoted_name(name) for name in names]
-        if database is not None and database not in self._databases:
-            self._connection.execute(f"ATTACH ':memory:' AS {quoted_name(database)}")
-            self._databases.add(database)
-        if schema != "main":
-            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(where[:-1])}")
-        main = "temp.main."  # where DuckDB keeps registered objects
-        self._connection.execute(f"CREATE VIEW {'.'.join(where)} AS SELECT * FROM {main}{registered}")  # noqa: S608 - names are quoted
-
-    def told(self) -> "Failures":
-        """A context in which failures of reads are raised as they were."""
-        return self.failures
+def _plain_rows(found: duckdb.DuckDBPyConnection) -> PlainRows | None:
+    """The rows of a result; None if they need Arrow."""
+    kinds = [(str(column[0]), str(column[1])) for column in found.description or ()]
+    if not all(kind in _NUMBERS or kind in _OTHERS or kind.startswith("DECIMAL(") for _, kind in kinds):
+        return None
+    rows = found.fetchmany(MOST_PLAIN_ROWS + 1)
+    times = [at for at, (_, kind) in enumerate(kinds) if kind == _TIME]
+    if len(rows) > MOST_PLAIN_ROWS or any(_is_far(row[at]) for row in rows for at in times):
+        return None
+    wide = {at for at, (_, kind) in enumerate(kinds) if kind == "HUGEINT"}
+    lines = tuple(
+        tuple(Decimal(value) if at in wide and value is not None else value for at, value in enumerate(row))
+        for row in rows
+    )
+    return PlainRows(tuple(PlainColumn(name, is_number=kind not in _OTHERS) for name, kind in kinds), lines)
 
 
-class Failures:
-    """The first error of a read: DuckDB keeps only its text."""
-
-    def __init__(self) -> None:
-        self._first: CalveError | None = None
-        self._lock = threading.Lock()
-
-    def keep(self, error: CalveError) -> None:
-        """Remember an error, unless there is one."""
-        with self._lock:
-            self._first = self._first or error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and self._first is not None:
-            raise self._first from error
+def _is_far(value: Any) -> bool:
+    """Whether it is a time that Python does not have: DuckDB returns a text, or Python's first or last time."""
+    return value is not None and (not isinstance(value, datetime) or value.year in {MINYEAR, MAXYEAR})
 
 
-class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A table as a dataset of Arrow, which is how DuckDB asks for columns and passes conditions."""
-
-    def __init__(self, reading: LocalRead, failures: Failures) -> None:
-        self._reading = reading
-        self._failures = failures
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the table."""
-        return self._reading.schema.remove_metadata()
-
-    def scanner(self, columns: list[str] | None = None, filter: ds.Expression | None = None, **_rest: Any) -> "_Scan":  # noqa: A002 - pyarrow's name
-        """The rows that meet the condition, with these columns only."""
-        return _Scan(self._reading, self._failures, columns, filter)
-
-
-@dataclass(frozen=True)
-class _Scan:
-    """One pass over a table."""
-
-    reading: LocalRead
-    failures: Failures
-    columns: list[str] | None
-    condition: ds.Expression | None
-
-    @property
-    def projected_schema(self) -> pa.Schema:
-        names = self.reading.schema.names if self.columns is None else self.columns
-        schema = self.reading.schema.remove_metadata()
-        return pa.schema([schema.field(name).remove_metadata() for name in names])
-
-    def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream."""
-        return pa.RecordBatchReader.from_batches(self.projected_schema, self._batches())
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        wanted = self.projected_schema
-        reading = self.reading.select(self._needed(wanted.names))
-        try:
-            for batch in reading.rows():
-                kept = batch if self.condition is None else batch.filter(self.condition)
-                if kept.num_rows:
-                    arrays = [kept.column(name) for name in wanted.names]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
-        except CalveError as error:
-            self.failures.keep(error)
-            raise
-
-    def _needed(self, names: list[str]) -> list[str]:
-        """The columns to read: a condition may compare others, and Arrow does not tell which."""
-        if self.condition is None:
-            return names
-        text = str(self.condition)
-        others = [name for name in self.reading.schema.names if name not in names and name in text]
-        return [*names, *others]
-
-
-@dataclass(frozen=True)
-class _Result:
-    """The rows of a query; the connection lives as long as they are read."""
-
-    connection: duckdb.DuckDBPyConnection
-    reader: pa.RecordBatchReader
-    tables: _Tables
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the rows."""
-        return self.reader.schema
-
-    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, at most `limit` of them."""
-        left = limit
-        try:
-            with self.tables.told():
-                for batch in self.reader:
-                    piece = batch if left is None else batch.slice(0, left)
-                    if piece.num_rows:
-                        yield piece
-                    left = None if left is None else left - piece.num_rows
-                    if left == 0:
-                        return
-        except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise _refused(error) from error
-        finally:
-            self.connection.close()
-
-
-def _refused(error: BaseException) -> InvalidInput:
+def refused(error: BaseException) -> InvalidInput:
+    """The error of DuckDB, in one line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return InvalidInput("DuckDB refuses the query", detail=lines[0] if lines else type(error).__name__)

@@ -7,12 +7,14 @@ its own, under which the engine finds the rows of that moment.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from calve.errors import InvalidInput
-from calve.reader.local import TimeTravel
 from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.names import FieldPath, Identifier
+
+if TYPE_CHECKING:
+    from calve.reader.local import TimeTravel
 
 _NAMES: Final = frozenset({TokenKind.WORD, TokenKind.QUOTED, TokenKind.BACKTICK})
 _TIMES: Final = frozenset({"TIMESTAMP", "SYSTEM_TIME"})
@@ -34,7 +36,7 @@ class TableMoment:
     alias: str
     """Its name in the changed query."""
     path: FieldPath
-    at: TimeTravel
+    at: "TimeTravel"
 
 
 def replace_moments(text: str) -> tuple[str, list[TableMoment]]:
@@ -62,7 +64,7 @@ def replace_moments(text: str) -> tuple[str, list[TableMoment]]:
 class _Clause:
     """A moment, and the place of its last token."""
 
-    at: TimeTravel
+    at: "TimeTravel"
     last: int
 
 

@@ -7,12 +7,12 @@ from importlib.util import find_spec
 
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
+from calve.metastore.information import SCHEMA, VIEWS
 from calve.model.engine import Engine
 from calve.sql.lexer import Lexer, Token, TokenKind
 from calve.sql.names import quoted_name
 from calve.sql.statements import SelectQuery
 from calve.statements.answers import QueryAnswer
-from calve.statements.information_schema import SCHEMA, VIEWS
 
 
 def select(place: Workplace, statement: SelectQuery, engine: Engine = Engine.AUTO) -> QueryAnswer:

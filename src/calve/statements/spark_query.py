@@ -6,13 +6,14 @@ from pyspark.sql import SparkSession
 
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
+from calve.metastore.information import VIEWS
 from calve.reader.read import FrameRead, read
 from calve.spark.sqltext import ident
 from calve.spark.version import quiet_analysis
 from calve.sql.names import FieldPath, Identifier, is_plain
 from calve.sql.statements import SelectQuery
 from calve.statements.answers import QueryAnswer
-from calve.statements.information_schema import VIEWS, lines_of
+from calve.statements.information_schema import lines_of
 from calve.statements.moments import replace_moments
 from calve.statements.select import replace_names
 from calve.statements.tables import table_named
@@ -26,7 +27,7 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     text, asked = replace_names(timed, "`")
     session = place.spark().newSession()
     for name, lines in lines_of(place, asked).items():
-        columns = ", ".join(f"{column} {kind}" for column, kind in VIEWS[name][0])
+        columns = ", ".join(f"{column} {kind}" for column, kind in VIEWS[name].columns)
         session.createDataFrame(lines, columns).createOrReplaceTempView(name)
     for moment in moments:
         read(session, table_named(place, moment.path).ref, **moment.at).createOrReplaceTempView(moment.alias)

@@ -27,6 +27,7 @@ from calve.sql.statements import SelectQuery
 from calve.statements.answers import TextAnswer
 from calve.statements.execute import execute
 from calve.statements.select import select
+from tests.support.answers import rows_of
 from tests.support.pipelines import Pipelines
 from tests.unit.analyze.trees import fresh_units, in_order, put, put_tree, spoil
 from tests.unit.iceberg.sample import Sample
@@ -48,8 +49,7 @@ def told(place: Workplace, text: str) -> str:
 def asked(place: Workplace, text: str, engine: Engine) -> list[tuple[object, ...]]:
     (statement,) = parse(text)
     assert isinstance(statement, SelectQuery)
-    found = select(place, statement, engine).found
-    return [tuple(row.values()) for batch in found.rows() for row in batch.to_pylist()]
+    return rows_of(select(place, statement, engine).found)
 
 
 def units(place: Workplace, *types: MetadataType) -> list[TableUnit]:
@@ -62,7 +62,7 @@ def general(place: Workplace) -> TableUnit:
     return unit
 
 
-def rows_of(read: FolderRead) -> list[dict[str, object]]:
+def rows_read(read: FolderRead) -> list[dict[str, object]]:
     return sorted((row for batch in read.rows() for row in batch.to_pylist()), key=repr)
 
 
@@ -105,7 +105,7 @@ def test_json_of_a_source_is_measured_with_its_columns(place: Workplace, tmp_pat
     found = dict(general(place).columns_statistics or {})
     assert found["price"] == ColumnStatistics(StatisticsType.DECIMAL, 1, 1, Decimal("2.50"), Decimal("2.50"))
     assert found["tags"] == ColumnStatistics(StatisticsType.OTHER, 1, 1)
-    assert rows_of(read_folder(place, str(root), "price IS NULL")) == [{"id": 2, "price": None, "tags": None}]
+    assert rows_read(read_folder(place, str(root), "price IS NULL")) == [{"id": 2, "price": None, "tags": None}]
     (root / "bad.json").write_text("{]\n")
     with pytest.raises(InvalidInput, match="cannot be read"):
         told(place, "ANALYZE TABLE s REFRESH METADATA")
@@ -223,12 +223,12 @@ def test_a_folder_has_the_same_rows_with_and_without_metadata(
     found = read_folder(place, str(root), where)
     assert len(found.chosen.files) == CONDITIONS[where]
     everything = spark.read.option("recursiveFileLookup", "true").parquet(str(root))
-    assert rows_of(found) == sorted((row.asDict() for row in everything.where(where).collect()), key=repr)
+    assert rows_read(found) == sorted((row.asDict() for row in everything.where(where).collect()), key=repr)
     needed = {file.path for file in found.chosen.files}
     for path in files_below(root):
         if str(path) not in needed:
             spoil(path)  # whoever opens it fails
-    assert rows_of(found) == rows_of(read_folder(place, str(root), where))
+    assert rows_read(found) == rows_read(read_folder(place, str(root), where))
 
 
 def test_files_that_changed_since_are_read_with_their_new_columns(place: Workplace, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_files_that_changed_since_are_read_with_their_new_columns(place: Workpla
         "skipped     15 files in 2 segments; 7 files by their bounds, 0 by those of their row groups",
         "            1 row groups of files that are read",
     ]
-    assert rows_of(found) == [{"id": 1150, "extra": "x"}, {"id": 1150, "extra": None}, {"id": 1150, "extra": None}]
+    assert rows_read(found) == [{"id": 1150, "extra": "x"}, {"id": 1150, "extra": None}, {"id": 1150, "extra": None}]
 
 
 def test_a_metastore_that_cannot_be_asked_leaves_nothing_out(
@@ -260,7 +260,7 @@ def test_a_metastore_that_cannot_be_asked_leaves_nothing_out(
     (place.home / "metastore").write_text("in the way")
     with caplog.at_level(logging.WARNING):
         found = read_folder(place, str(tmp_path / "in"), "id = 2")
-    assert rows_of(found) == [{"id": 2}]
+    assert rows_read(found) == [{"id": 2}]
     assert found.problem
     assert "the metastore could not be read" in caplog.text
 
@@ -272,7 +272,7 @@ def test_files_of_another_kind_are_read_as_what_they_are(place: Workplace, tmp_p
     (root / "0.parquet").unlink()
     (root / "0.csv").write_text("id\n7\n")
     found = read_folder(place, str(root), "id > 5")
-    assert (rows_of(found), found.chosen.level) == ([{"id": 7}], None)
+    assert (rows_read(found), found.chosen.level) == ([{"id": 7}], None)
 
 
 def test_a_condition_that_spark_refuses_is_told(place: Workplace, tmp_path: Path) -> None:

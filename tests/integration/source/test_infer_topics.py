@@ -17,8 +17,9 @@ from calve.sql.statements import CreateSource
 from calve.statements.answers import TextAnswer
 from calve.statements.execute import execute
 from calve.statements.reconcile import apply, plan
+from tests.support.messages import file_of, message_class
 from tests.support.servers.kafka import Kafka
-from tests.support.servers.registry import PASSWORD, USER, SchemaRegistry
+from tests.support.servers.registry import PASSWORD, USER, SchemaRegistry, encoded_message
 
 ORDER = {
     "type": "record",
@@ -106,6 +107,31 @@ def test_a_registry_gives_columns_also_while_the_topic_is_empty(
     assert found == ["id BIGINT", "amount DECIMAL(12,2)"]
 
 
+def test_messages_of_protobuf_give_columns_and_the_pipeline_reads_them(
+    kafka: Kafka, registry: SchemaRegistry, tmp_path: Path
+) -> None:
+    topic = kafka.topic()
+    order = file_of({"Order": {"id": "int64", "tags": "repeated string", "paid": "bool"}})
+    number = registry.register_file(f"{topic}-value", order)
+    key = registry.register_file(f"{topic}-key", file_of({"Key": {"id": "int64"}}))
+    options = ["--broker", kafka.brokers, "--registry", registry.uri, "--registry-user", USER]
+    assert f"schema {topic}-value version 1, 1 partition, 0 records" in proposed(topic, *options)
+    keys, orders = message_class([file_of({"Key": {"id": "int64"}})], "shop.Key"), message_class([order], "shop.Order")
+    kafka.send(topic, [(encoded_message(key, [0], keys(id=1)), encoded_message(number, [0], orders(id=1, tags=["a"])))])
+    text = proposed(topic, *options)
+    assert "  id BIGINT NOT NULL,\n  tags ARRAY<STRING>,\n  paid BOOLEAN,\n  PRIMARY KEY (id) NOT ENFORCED" in text
+    assert f"FORMAT PROTOBUF USING SCHEMA REGISTRY (URL = '{registry.uri}', USER = '{USER}'" in text
+    assert "cannot be read" not in text
+    login = f"URL = '{registry.uri}', USER = '{USER}', PASSWORD = SECRET p"
+    statements = f"""
+        CREATE SECRET p FROM ENV 'P';
+        CREATE CONNECTION k TO KAFKA (BROKER = '{kafka.brokers}');
+        CREATE SOURCE s FROM KAFKA CONNECTION k (TOPIC = '{topic}') FORMAT PROTOBUF USING SCHEMA REGISTRY ({login})
+        INFER;
+        """
+    assert columns_of(tmp_path, statements) == ["id BIGINT", "tags ARRAY<STRING>", "paid BOOLEAN"]
+
+
 def test_records_with_the_id_of_a_json_schema_are_json(kafka: Kafka, registry: SchemaRegistry) -> None:
     topic = kafka.topic()
     schema = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string", "format": "date"}}}
@@ -121,14 +147,14 @@ def test_records_with_the_id_of_a_json_schema_are_json(kafka: Kafka, registry: S
 
 def test_what_cannot_be_read_is_an_error_with_a_way_on(kafka: Kafka, registry: SchemaRegistry) -> None:
     topic = kafka.topic()
-    registry.register(f"{topic}-value", {}, "PROTOBUF")
+    registry.register(f"{topic}-value", {}, "THRIFT")
     run = CliRunner(env={"CALVE_REGISTRY_PASSWORD": PASSWORD})
     found = run.invoke(
         app,
         ["init", topic, "--broker", kafka.brokers, "--registry", registry.uri, "--registry-user", USER, "-o", "-"],
     )
     assert isinstance(found.exception, InvalidInput)
-    assert "PROTOBUF" in found.exception.primary
+    assert "THRIFT" in found.exception.primary
     empty = run.invoke(app, ["init", topic, "--broker", kafka.brokers, "-o", "-"])
     assert isinstance(empty.exception, InvalidInput)
     assert empty.exception.primary == f'topic "{topic}" has no records to infer columns from'

@@ -9,6 +9,10 @@ import pytest
 from calve.definitions.in_metastore import MetastoreDefinitions
 from calve.definitions.objects import Definition, read_statement
 from calve.definitions.store import HomeDefinitions
+from calve.metastore.config import MetastoreConfig
+from calve.metastore.metastore import Metastore
+from calve.metastore.tables import open_tables
+from tests.unit.metastore.sample import GENERAL
 
 pytestmark = pytest.mark.long
 
@@ -84,6 +88,25 @@ def test_status_imports_nothing_heavy(home: Path) -> None:
 def test_statements_about_definitions_import_nothing_heavy(home: Path, statement: str, expected: str) -> None:
     printed, imported = run("sql", statement, home=home)
     assert expected in printed
+    assert imported & HEAVY == set()
+
+
+def test_queries_of_information_schema_import_nothing_heavy(home: Path) -> None:
+    with Metastore(MetastoreConfig.load(home, {})) as metastore:
+        open_tables(metastore).modify().overwrite(GENERAL).execute()
+    assert "pyiceberg" in run("sql", "SELECT 1 FROM INFORMATION_SCHEMA.TABLES", home=home)[1], "there is no copy yet"
+    for output in ("table", "json", "csv"):
+        query = "SELECT * FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_NAME = 'nation' ORDER BY LAST_MODIFIED_TIME"
+        printed, imported = run("sql", query, "--format", output, home=home)
+        assert "nation" in printed
+        assert imported & HEAVY == set()
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1 AS one", "SHOW SINKS"])
+@pytest.mark.parametrize("output", ["json", "csv"])
+def test_answers_for_programs_import_nothing_heavy(home: Path, statement: str, output: str) -> None:
+    printed, imported = run("sql", statement, "--format", output, home=home)
+    assert printed.strip()
     assert imported & HEAVY == set()
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from calve.cli.read import csv_field, describe_scan, json_value, text_of, values_of
+from calve.cli.read import describe_scan, json_value, text_of, values_of
+from calve.cli.rows import csv_field
 from calve.model.scan import DeleteFile, DeleteKind, Pruned, ScanFile, ScanPlan
 
 POINT = pa.struct([("x", pa.int32()), ("d", pa.decimal128(5, 2))])

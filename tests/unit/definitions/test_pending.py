@@ -3,6 +3,7 @@
 import random
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from calve.definitions.objects import ConcurrentEdit, Definition, read_statement
 from calve.definitions.pending import PendingEdits
 from calve.definitions.store import DefinitionStore, HomeDefinitions
 from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.metastore.catalog_file import connect
 from tests.unit.definitions.test_store import ALL, SECRET, SINK, SOURCE, VIEW
 
 
@@ -172,7 +174,7 @@ def test_a_lock_that_stays_taken_is_an_error_and_nothing_is_stored(
 def test_an_edit_that_cannot_be_read_is_an_error_and_not_left_out(tmp_path: Path, text: str, error: str) -> None:
     light(tmp_path).create([SOURCE])
     edits = PendingEdits(tmp_path, {})
-    with edits._connect() as connection:
+    with closing(connect(edits._database)) as connection, connection:
         connection.execute("INSERT INTO calve_edits (steps) VALUES (?)", (text,))
     for home in (light(tmp_path), heavy(tmp_path)):
         with pytest.raises(TerminalError, match=error):

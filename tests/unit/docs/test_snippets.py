@@ -11,6 +11,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -138,6 +139,52 @@ def test_data_is_valid(snippet: Snippet) -> None:
         assert all(yaml.safe_load_all(snippet.text))
     else:
         assert [json.loads(line) for line in snippet.text.splitlines()]
+
+
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?")
+POD_KEYS = {"terminationGracePeriodSeconds", "containers", "volumes"}
+CONTAINER_KEYS = {"name", "image", "args", "env", "ports", "readinessProbe", "resources", "volumeMounts"}
+
+
+def manifests() -> list[dict[str, Any]]:
+    found = [one for s in of("yaml") for one in yaml.safe_load_all(s.text)]
+    return [one for one in found if isinstance(one, dict) and "apiVersion" in one]
+
+
+def test_manifests_have_what_kubernetes_requires() -> None:
+    (deployment,) = manifests()
+    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", deployment["metadata"]["name"])
+    spec, template = deployment["spec"], deployment["spec"]["template"]
+    assert deployment.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert spec.keys() <= {"replicas", "strategy", "selector", "template"}
+    assert spec["strategy"] == {"type": "Recreate"}, "two runs would fence each other in turn"
+    assert spec["replicas"] == 1
+    assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    pod = template["spec"]
+    assert pod.keys() <= POD_KEYS
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert all(len(volume.keys() - {"name"}) == 1 for volume in volumes.values()), "each has one source"
+    for container in pod["containers"]:
+        _check_container(container, set(volumes))
+
+
+def _check_container(container: dict[str, Any], volumes: set[str]) -> None:
+    assert {"name", "image"} <= container.keys() <= CONTAINER_KEYS
+    _parse_arguments(container["args"])
+    for variable in container["env"]:
+        assert isinstance(variable["name"], str)
+        assert isinstance(variable.get("value", ""), str)
+        assert len(variable.keys() & {"value", "valueFrom"}) == 1
+    assert all(isinstance(port["containerPort"], int) for port in container["ports"])
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    assert all(mount["mountPath"].startswith("/") for mount in container["volumeMounts"])
+    for amounts in container["resources"].values():
+        assert all(QUANTITY.fullmatch(str(amount)) for amount in amounts.values())
+    probe = container["readinessProbe"]
+    assert probe["exec"]["command"][0] == "calve"
+    _parse_arguments(probe["exec"]["command"][1:])
+    assert probe["timeoutSeconds"] < probe["periodSeconds"]
 
 
 def test_every_statement_has_a_section_with_syntax_and_an_example() -> None:

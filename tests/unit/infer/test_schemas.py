@@ -20,7 +20,8 @@ from calve.model.spec import Debezium, Envelope, NoEnvelope
 from calve.records.documents import codings_of, is_wrapped, parsed
 from calve.records.scalars import Settings
 from calve.records.strict import Columns
-from calve.source.kafka.avro import Avro, AvroReader, RegisteredSchema, parsed_schema
+from calve.source.kafka.avro import Avro, AvroReader, parsed_schema
+from calve.source.kafka.registry import RegisteredSchema
 
 
 def shown(fields: dict[str, T.DataType]) -> dict[str, str]:
@@ -256,9 +257,9 @@ def test_a_json_schema_gives_columns_and_follows_its_references() -> None:
 
 
 def test_a_schema_of_a_format_that_sources_do_not_read_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="PROTOBUF") as caught:
-        fields_of(RegisteredSchema("orders-value", 1, "PROTOBUF", 'syntax = "proto3";'), NoEnvelope(), InferenceNotes())
-    assert caught.value.detail == "Sources read JSON and Avro."
+    with pytest.raises(InvalidInput, match="THRIFT") as caught:
+        fields_of(RegisteredSchema("orders-value", 1, "THRIFT", "struct Order {}"), NoEnvelope(), InferenceNotes())
+    assert caught.value.detail == "Sources read JSON, Avro and Protobuf."
 
 
 def test_a_json_text_after_the_id_of_a_schema_is_read() -> None:

@@ -254,7 +254,7 @@ def test_letters_are_read_as_their_records_were() -> None:
 def test_letters_with_avro_are_decoded_again_or_are_bad_again() -> None:
     schema = {"type": "record", "name": "r", "fields": [{"name": "f", "type": "long"}]}
     good, bad = of_letters(
-        [Origin("t", 0, 1, value=b"\x02"), Origin("t", 0, 2, value=b"")], avro=Avro(json.dumps(schema))
+        [Origin("t", 0, 1, value=b"\x02"), Origin("t", 0, 2, value=b"")], encoding=Avro(json.dumps(schema))
     )
     assert (json.loads(good["value"]), good["_calve_source_raw_value"]) == ({"f": 1}, b"\x02")
     letter = letter_of(bad["_calve_source_problem"])

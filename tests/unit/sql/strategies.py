@@ -173,6 +173,7 @@ formats = st.one_of(
     st.just(parts.AvroFormat()),
     st.builds(parts.AvroFormat, schema=texts),
     st.builds(parts.AvroFormat, registry=options()),
+    st.builds(parts.ProtobufFormat, options()),
 )
 includes = st.lists(
     st.builds(parts.Include, st.sampled_from(parts.Metadata), st.none() | names),

@@ -6,7 +6,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
-import pyarrow as pa
 import pytest
 
 from calve.definitions.workplace import Workplace, workplace
@@ -15,6 +14,7 @@ from calve.reader.local import LocalRead
 from calve.sql.parser import parse
 from calve.statements.answers import QueryAnswer, RowsAnswer
 from calve.statements.execute import execute
+from tests.support.answers import names_of, rows_of
 from tests.unit.iceberg.sample import Sample
 
 DEFINED = """
@@ -55,7 +55,7 @@ def answer(place: Workplace, text: str) -> QueryAnswer:
 
 
 def rows(place: Workplace, text: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for batch in answer(place, text).found.rows() for row in batch.to_pylist()]
+    return rows_of(answer(place, text).found)
 
 
 def refused(place: Workplace, text: str) -> CalveError:
@@ -144,8 +144,7 @@ def test_a_lost_file_is_reported_as_by_a_read(place: Workplace, sample: Sample) 
 def test_information_schema_is_there_without_spark(place: Workplace) -> None:
     assert rows(place, "SELECT TABLE_NAME, NUM_ROWS FROM INFORMATION_SCHEMA.TABLES") == []
     found = answer(place, "SELECT * FROM information_schema.columns").found
-    assert found.schema.names[:4] == ["TABLE_CATALOG", "TABLE_SCHEMA", "TABLE_NAME", "COLUMN_NAME"]
-    assert found.schema.field("NUM_NULLS").type == pa.int64()
+    assert names_of(found)[:4] == ["TABLE_CATALOG", "TABLE_SCHEMA", "TABLE_NAME", "COLUMN_NAME"]
 
 
 def test_rows_are_counted_without_columns(place: Workplace) -> None:

@@ -26,6 +26,7 @@ from calve.sql.parser import parse
 from calve.sql.statements import CreateSink, ObjectKind
 from calve.statements.answers import Outcome, QueryAnswer, TextAnswer
 from calve.statements.execute import execute
+from tests.support.answers import names_of, rows_of
 from tests.support.golden import cases_of, check, error_lines
 
 CASES = cases_of("statements")
@@ -55,8 +56,8 @@ def lines_of(outcome: Outcome) -> list[str]:
     if isinstance(outcome, TextAnswer):
         return outcome.text.split("\n")
     if isinstance(outcome, QueryAnswer):
-        rows = [row for batch in outcome.found.rows() for row in zip(*batch.to_pydict().values(), strict=True)]
-        return [" | ".join(map(str, row)).rstrip() for row in (outcome.found.schema.names, *rows)]
+        rows = [names_of(outcome.found), *rows_of(outcome.found)]
+        return [" | ".join(map(str, row)).rstrip() for row in rows]
     return [" | ".join(row).rstrip() for row in (outcome.headings, *outcome.rows)]
 
 

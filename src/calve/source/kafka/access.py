@@ -5,8 +5,12 @@ from pathlib import Path
 from calve.catalog.properties import Reveal
 from calve.errors import InvalidInput
 from calve.model.connection import KafkaConnection, SchemaRegistry
-from calve.source.kafka.avro import RegistryClient
+from calve.model.relation import KafkaInput
+from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess
+from calve.source.kafka.protobuf import Protobuf
+from calve.source.kafka.reader import Encoding
+from calve.source.kafka.registry import RegistryClient
 
 _PEM = "-----BEGIN"
 
@@ -40,3 +44,11 @@ def registry_of(registry: SchemaRegistry, reveal: Reveal) -> RegistryClient:
     if registry.user is None or registry.password is None:
         return RegistryClient(registry.url)
     return RegistryClient(registry.url, (registry.user, reveal(registry.password)))
+
+
+def encoding_of(found: KafkaInput, reveal: Reveal) -> Encoding | None:
+    """What the records of a topic are decoded from."""
+    registry = registry_of(found.registry, reveal) if found.registry else None
+    if found.format == "avro":
+        return Avro(found.avro_schema, registry)
+    return Protobuf(registry) if found.format == "protobuf" and registry else None

@@ -14,111 +14,20 @@ change, so a process fetches each once.
 
 import io
 import json
-import struct
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
-import requests
-
-from calve.catalog.properties import warn_of_open_login
-from calve.errors import InvalidInput, TransientError
+from calve.errors import InvalidInput
 from calve.records.documents import Malformed
 from calve.records.scalars import decimal_of
-
-TIMEOUT = (5.0, 20.0)
-"""Seconds to connect, and between two parts of a response."""
-_NOT_FOUND = 404
+from calve.source.kafka.registry import AVRO, RegistryClient, RegistryEntry, has_header, split_header
 
 _known: dict[tuple[str, int], Any] = {}
-
-
-@dataclass(frozen=True)
-class RegisteredSchema:
-    """A version of a subject."""
-
-    subject: str
-    version: int
-    kind: str
-    """AVRO, JSON or PROTOBUF."""
-    schema: Any
-    """For AVRO as fastavro parsed it, with the schemas that it refers to; otherwise the text."""
-
-
-@dataclass(frozen=True)
-class RegistryClient:
-    """A client of a schema registry. Goes to tasks."""
-
-    url: str
-    login: tuple[str, str] | None = field(default=None, repr=False)
-
-    def schema(self, number: int) -> Any:
-        """The parsed schema with this id, with those that it refers to. Raises Malformed if there is none."""
-        place = (self.url, number)
-        if place not in _known:
-            body = self._asked(f"schemas/ids/{number}")
-            if body is None:
-                raise Malformed(f"the schema registry has no schema {number}")
-            if body.get("schemaType", "AVRO") != "AVRO":
-                raise Malformed(f"schema {number} is of type {body['schemaType']}, not AVRO")
-            _known[place] = self._parsed(body)
-        return _known[place]
-
-    def latest(self, subject: str) -> "RegisteredSchema | None":
-        """The newest schema of a subject; None if the registry does not know it. Raises TransientError."""
-        body = self._asked(f"subjects/{quote(subject, safe='')}/versions/latest")
-        if body is None:
-            return None
-        kind = str(body.get("schemaType", "AVRO"))
-        found = self._parsed(body) if kind == "AVRO" else body["schema"]
-        return RegisteredSchema(subject, int(body["version"]), kind, found)
-
-    def subjects(self) -> list[str]:
-        """All subjects, to check that the registry responds. Raises TransientError."""
-        return list(self._asked("subjects") or ())
-
-    def _parsed(self, body: Any) -> Any:
-        from fastavro.schema import parse_schema  # noqa: PLC0415 - an extra, see `avro`
-
-        named: dict[str, Any] = {}
-        self._refer(body, named)
-        return parse_schema(json.loads(body["schema"]), named_schemas=named)
-
-    def _refer(self, body: Any, named: dict[str, Any]) -> None:
-        """Parse the schemas that one refers to, the innermost first."""
-        from fastavro.schema import parse_schema  # noqa: PLC0415 - an extra, see `avro`
-
-        for reference in body.get("references") or ():
-            found = self._asked(f"subjects/{reference['subject']}/versions/{reference['version']}")
-            if found is None:
-                raise Malformed(f"the schema registry lacks {reference['subject']}, which a schema refers to")
-            self._refer(found, named)
-            parse_schema(json.loads(found["schema"]), named_schemas=named)
-
-    def _asked(self, path: str) -> Any:
-        if self.login:
-            warn_of_open_login(self.url, "the schema registry")
-        try:
-            answer = requests.get(f"{self.url.rstrip('/')}/{path}", auth=self.login, timeout=TIMEOUT)
-            if answer.status_code == _NOT_FOUND:
-                return None
-            answer.raise_for_status()
-            return answer.json()
-        except (requests.RequestException, ValueError) as error:
-            raise TransientError(
-                f"a request to the schema registry at {self.url} failed",
-                detail=f"{error}.",
-                hint="Check its URL, USER and PASSWORD.",
-            ) from error
-
-
-_MAGIC = 0
-_HEAD = struct.Struct(">bI")
 
 
 @dataclass(frozen=True)
@@ -127,6 +36,10 @@ class Avro:
 
     schema: str | None = None
     registry: RegistryClient | None = None
+
+    def reader(self) -> "AvroReader":
+        """Prepare reading, in a task. Raises InvalidInput if a package is missing."""
+        return AvroReader(self)
 
 
 class AvroReader:
@@ -150,7 +63,7 @@ class AvroReader:
 
     def key(self, data: bytes | None) -> bytes | None:
         """Decode a key to JSON if it is Avro of the registry; other keys, which may start with a zero byte, stay."""
-        if data is None or self._registry is None or len(data) < _HEAD.size or data[0] != _MAGIC:
+        if data is None or self._registry is None or not has_header(data):
             return data
         try:
             return self._registered(data)
@@ -158,20 +71,20 @@ class AvroReader:
             return data
 
     def _registered(self, data: bytes) -> bytes:
-        if len(data) < _HEAD.size or data[0] != _MAGIC or self._registry is None:
+        if not has_header(data) or self._registry is None:
             raise Malformed(
                 "it is not Avro preceded by the id of a schema",
                 "USING SCHEMA '{...}' reads Avro without one.",
             )
-        number = _HEAD.unpack_from(data)[1]
+        number, rest = split_header(data)
         if number in self._unknown:
             raise self._unknown[number]
         try:
-            schema = self._registry.schema(number)
+            schema = _schema_of(self._registry, number)
         except Malformed as error:
             self._unknown[number] = error  # this task does not request it again
             raise
-        return self._decoded(io.BytesIO(data[_HEAD.size :]), schema)
+        return self._decoded(io.BytesIO(rest), schema)
 
     def _decoded(self, data: io.BytesIO, schema: Any) -> bytes:
         try:
@@ -204,6 +117,28 @@ class AvroReader:
             described = _described(schema, {})
             self._wrappers[number] = json.dumps(described) if _named(described) else None
         return self._wrappers[number]
+
+
+def _schema_of(registry: RegistryClient, number: int) -> Any:
+    """The parsed schema with this id. Raises Malformed if there is none."""
+    place = (registry.url, number)
+    if place not in _known:
+        _known[place] = parsed_entry(registry.entry(number, AVRO))
+    return _known[place]
+
+
+def parsed_entry(entry: RegistryEntry) -> Any:
+    """The parsed schema of a registry, with those that it refers to."""
+    return _parsed_with(entry, {})
+
+
+def _parsed_with(entry: RegistryEntry, named: dict[str, Any]) -> Any:
+    """Parse a schema after those that it refers to, the innermost first."""
+    from fastavro.schema import parse_schema  # noqa: PLC0415 - an extra
+
+    for _, referred in entry.references:
+        _parsed_with(referred, named)
+    return parse_schema(json.loads(entry.text), named_schemas=named)
 
 
 def parsed_schema(text: str) -> Any:
@@ -266,7 +201,7 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if value - value == 0 else _special(value)
+            return float_json(value)
         case dict():
             return {name: _plain(inner) for name, inner in value.items()}
         case list():
@@ -282,7 +217,10 @@ def _plain(value: Any) -> Any:
     raise Malformed(f"it contains a value of type {type(value).__name__}")
 
 
-def _special(value: float) -> str:
+def float_json(value: float) -> float | str:
+    """A number, or the text of one that JSON does not have."""
+    if value - value == 0:
+        return value
     return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - what NaN is
 
 

@@ -24,10 +24,9 @@ from calve.records import frames
 from calve.records.columns import declared_schema
 from calve.records.frames import Records
 from calve.records.strict import check_type
-from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.position import PartitionOffsets, TopicPosition, advanced, splits
-from calve.source.kafka.reader import Included, TopicReader, lost, typed_records, typed_schema, value_code
+from calve.source.kafka.reader import Encoding, Included, TopicReader, lost, typed_records, typed_schema, value_code
 from calve.source.port import LEAST_POLL
 from calve.storage.state import StateStore
 
@@ -76,7 +75,7 @@ class Kafka:
     beginning: StartOffsets = StartOffsets()
     max_offsets: int = MAX_OFFSETS
     included: Included = ()
-    avro: Avro | None = None
+    encoding: Encoding | None = None
     epoch_unit: EpochUnit | None = None
     """The unit of numbers in TIMESTAMP columns of `schema`."""
 
@@ -87,8 +86,8 @@ class Kafka:
     def check(self) -> None:
         """Check that the topic exists and the registry responds. Raises InvalidInput, TransientError."""
         Brokers(self.access).require(self.topic)
-        if self.avro and self.avro.registry:
-            self.avro.registry.subjects()
+        if self.encoding and self.encoding.registry:
+            self.encoding.registry.subjects()
 
 
 def kafka(  # noqa: PLR0913 - all but the first two are options by name
@@ -133,7 +132,7 @@ class KafkaSource:
         self._definition = definition
         self._store = store
         self._brokers = Brokers(definition.access)
-        self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.avro)
+        self._reader = TopicReader(definition.access, definition.topic, definition.included, definition.encoding)
         self._unread = 0
         self._state: TopicState | None = None
         """The topic at the last poll."""

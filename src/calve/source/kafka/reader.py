@@ -31,9 +31,10 @@ from calve.records.documents import UNREADABLE, Malformed, codings_of, is_wrappe
 from calve.records.frames import Columns, PythonRecords, Records, RowCode, bad_row, map_rows
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
-from calve.source.kafka.avro import Avro, AvroReader
+from calve.source.kafka.avro import Avro
 from calve.source.kafka.brokers import BrokerAccess, installed, transient
 from calve.source.kafka.position import OffsetRange
+from calve.source.kafka.protobuf import Protobuf
 from calve.spark.tasks import TaskFailed
 from calve.spark.version import arrow_schema_of
 
@@ -47,6 +48,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Included = tuple[tuple[str, str], ...]
 """Columns of INCLUDE: what they contain, and their names."""
+Encoding = Avro | Protobuf
+"""What keys and values are decoded from; JSON needs no decoding."""
 
 
 def read_schema(*, included: bool, decoded: bool) -> T.StructType:
@@ -74,12 +77,12 @@ class TopicReader:
     access: BrokerAccess
     topic: str
     included: Included = ()
-    avro: Avro | None = None
+    encoding: Encoding | None = None
 
     @property
     def schema(self) -> T.StructType:
         """The columns of its records."""
-        return read_schema(included=bool(self.included), decoded=self.avro is not None)
+        return read_schema(included=bool(self.included), decoded=self.encoding is not None)
 
     def records(self, spark: SparkSession, tasks: list[list[OffsetRange]]) -> Records:
         """The records of all splits, those of a partition in order."""
@@ -95,7 +98,7 @@ class TopicReader:
         return PythonRecords(spark.range(0, len(tasks), 1, len(tasks)), run, self.schema)
 
     def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> DataFrame:
-        """The records of letters. Avro is decoded again, in tasks."""
+        """The records of letters. Avro and Protobuf are decoded again, in tasks."""
         kept = read_schema(included=False, decoded=False)
         rows = [(o.key, o.value, o.topic, o.partition, o.offset) for o in origins]
 
@@ -168,7 +171,7 @@ class _Decoding:
 
     def __init__(self, reader: TopicReader) -> None:
         self._reader = reader
-        self._avro = AvroReader(reader.avro) if reader.avro else None
+        self._decoder = reader.encoding.reader() if reader.encoding else None
 
     def batch(self, messages: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
         rows = [self._row(message) for message in messages]
@@ -178,13 +181,13 @@ class _Decoding:
 
     def _row(self, message: Any) -> list[Any]:
         key, value, place = message.key(), message.value(), _place(message)
-        if not self._reader.included and self._avro is None:
+        if not self._reader.included and self._decoder is None:
             return [key, value, *place]
         included = problem = None
         found_key, found_value = key, value
         try:
-            if self._avro is not None:
-                found_key, found_value = self._avro.key(key), self._avro.value(value)
+            if self._decoder is not None:
+                found_key, found_value = self._decoder.key(key), self._decoder.value(value)
             if self._reader.included:
                 included = self._included(message, found_key)
         except Malformed as error:
@@ -192,7 +195,7 @@ class _Decoding:
             problem = bad_row(error, Origin(place[0], place[1], place[2], key=key, value=value))
         row = [found_key, found_value, *place]
         row += [included] if self._reader.included else []
-        return [*row, problem, *([key, value] if self._avro is not None else [])]
+        return [*row, problem, *([key, value] if self._decoder is not None else [])]
 
     def _included(self, message: Any, key: bytes | None) -> str:
         values: dict[str, Any] = {}

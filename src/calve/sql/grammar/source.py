@@ -19,6 +19,7 @@ from calve.sql.parts import (
     JsonFormat,
     KafkaClause,
     Metadata,
+    ProtobufFormat,
     TableClause,
 )
 from calve.sql.statements import CreateSource, ObjectKind
@@ -34,7 +35,8 @@ _INPUTS = (
     "or FROM LOAD GENERATOR name (...)."
 )
 _INPUT_USAGE = {
-    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') FORMAT JSON | AVRO [INCLUDE ...] [ENVELOPE ...] [INFER]",
+    "KAFKA": "FROM KAFKA CONNECTION name (TOPIC = '...') "
+    "FORMAT JSON | AVRO | PROTOBUF [INCLUDE ...] [ENVELOPE ...] [INFER]",
     "FILES": "FROM FILES (PATH = '...', FORMAT = '...') [ENVELOPE ...] [INFER]",
     "ICEBERG": "FROM ICEBERG TABLE connection.namespace.table [(option = value, ...)]",
     "LOAD": "FROM LOAD GENERATOR name [(option = value, ...)] [ENVELOPE ...]",
@@ -170,7 +172,7 @@ class _Clauses:
         found = options(cursor)
         self._read()
         if self._format is None:
-            raise cursor.unexpected("FORMAT after the topic", "Write FORMAT JSON or FORMAT AVRO.")
+            raise cursor.unexpected("FORMAT after the topic", "Write FORMAT JSON, FORMAT AVRO or FORMAT PROTOBUF.")
         return KafkaClause(connection, found, self._format, self._include or ())
 
     def files(self) -> Input:
@@ -220,8 +222,11 @@ class _Clauses:
 
 
 def _format(cursor: Cursor) -> Format:
-    if cursor.choose("format", ["JSON", "AVRO"]) == "JSON":
+    kind = cursor.choose("format", ["JSON", "AVRO", "PROTOBUF"])
+    if kind == "JSON":
         return JsonFormat()
+    if kind == "PROTOBUF":
+        return _protobuf(cursor)
     if not cursor.accept_words("USING"):
         return AvroFormat()
     hint = "Write USING SCHEMA REGISTRY (URL = '...') or USING SCHEMA '{...}'."
@@ -235,6 +240,18 @@ def _format(cursor: Cursor) -> Format:
     if cursor.peek().kind is not TokenKind.STRING:
         raise cursor.unexpected("REGISTRY or a schema in single quotes", hint)
     return AvroFormat(schema=cursor.next().value)
+
+
+def _protobuf(cursor: Cursor) -> Format:
+    hint = "Write USING SCHEMA REGISTRY (URL = '...')."
+    if not cursor.accept_words("USING"):
+        raise cursor.unexpected("USING SCHEMA REGISTRY after PROTOBUF", hint)
+    cursor.accept_words("CONFLUENT")
+    if not (cursor.accept_words("SCHEMA") and cursor.accept_words("REGISTRY")):
+        raise cursor.unexpected("SCHEMA REGISTRY after USING", hint)
+    if cursor.at_words("CONNECTION"):
+        raise cursor.error("a schema registry does not take a connection", hint=hint)
+    return ProtobufFormat(options(cursor))
 
 
 def _include(cursor: Cursor) -> tuple[Include, ...]:
