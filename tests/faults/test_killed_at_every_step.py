@@ -105,7 +105,7 @@ def test_a_sink_survives_deaths_around_its(
 
 @pytest.mark.positions
 def test_a_sink_survives_kills_around_its_maintenance(make_sink: MakeSink) -> None:
-    survives_kills(make_sink("orders", changes=4600), MAINTENANCE, BOTH[:1])
+    survives_kills(make_sink("orders", changes=12_000), MAINTENANCE, BOTH[:1])  # enough commits after each kill
 
 
 @pytest.mark.positions

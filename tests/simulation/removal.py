@@ -26,7 +26,7 @@ from calve.iceberg.snapshot.history import NamedSink
 from calve.iceberg.snapshot.removal_journal import RemovalEntry, RemovalJournal, RemovedSnapshot, journalled
 from calve.iceberg.snapshot.retention import MAIN, Expired, ExpiryPolicy, History, PastRef, PastSnapshot, expired
 from calve.maintain import removal
-from calve.maintain.removal import Difference, InFlight, Removal, RemovalReport
+from calve.maintain.removal import FileDifference, InFlight, Removal, RemovalReport
 from calve.model.progress import tag_name
 from calve.model.spec import RetentionOptions
 
@@ -408,7 +408,7 @@ class SimulatedTasks:
     @contextmanager
     def compare(
         self, candidates: Collection[str], kept: Collection[str], check: Callable[[], None]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[FileDifference]:
         check()
         named: set[str] = set()
         missing: set[str] = set()
@@ -426,7 +426,7 @@ class SimulatedTasks:
                     named |= found.keys()
                 else:
                     unnamed |= found
-        yield Difference(frozenset(missing), iter([[file for path, file in unnamed.items() if path not in named]]))
+        yield FileDifference(frozenset(missing), iter([[file for path, file in unnamed.items() if path not in named]]))
 
 
 class Job:

@@ -74,7 +74,7 @@ class ArrowConversion(Protocol):
 
 
 @dataclass(frozen=True)
-class StoredOrder:
+class OrderColumn:
     """The order of a change as a column of the table: one field as it is, several as a struct."""
 
     kinds: tuple[T.DataType, ...]
@@ -101,7 +101,7 @@ class ArrowUpserts:
     records: T.StructType
     condition: Condition | None
     """Which records delete; None: none of them."""
-    stored_order: StoredOrder | None
+    stored_order: OrderColumn | None
 
     @property
     def table(self) -> T.StructType:
@@ -148,7 +148,7 @@ class ArrowJsonUpserts:
     code: RowCode
     condition: Condition | None
     """Which records delete, besides those without a value."""
-    stored_order: StoredOrder | None
+    stored_order: OrderColumn | None
 
     @property
     def records(self) -> T.StructType:
@@ -182,7 +182,7 @@ class ArrowChangeRecords:
 
     plan: DebeziumPlan
     code: RowCode
-    stored_order: StoredOrder | None
+    stored_order: OrderColumn | None
 
     @property
     def records(self) -> T.StructType:
@@ -227,7 +227,7 @@ def arrow_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) 
     records = T.StructType([field for field in record.fields if field.name in needed])
     if not all(_is_plain(field.dataType) for field in records.fields):
         return None
-    stored = StoredOrder(tuple(types[name] for name in envelope.order_by)) if stores_order else None
+    stored = OrderColumn(tuple(types[name] for name in envelope.order_by)) if stores_order else None
     return ArrowUpserts(plan, records, parsed.condition, stored)
 
 
@@ -240,18 +240,18 @@ def _json_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) 
     code = upsert_code(plan.schema, plan.table, plan.key, (plan.envelope, plan.texts), zone)
     kinds = [field.dataType for field in code.output.fields if field.name.startswith(STEP_ORDER)]
     own = kinds[: len(kinds) - len(frames.arrival_types(plan.schema))]
-    return ArrowJsonUpserts(plan, code, parsed.condition, StoredOrder(tuple(own)) if stores_order else None)
+    return ArrowJsonUpserts(plan, code, parsed.condition, OrderColumn(tuple(own)) if stores_order else None)
 
 
 def arrow_change_records(plan: DebeziumPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
     """The same change records in memory; None if they need Spark."""
     if plan.record is not None:
         return None
-    stored = StoredOrder(tuple(plan.order_types)) if stores_order else None
+    stored = OrderColumn(tuple(plan.order_types)) if stores_order else None
     return ArrowChangeRecords(plan, debezium_code(plan, frames.time_zone(spark)), stored)
 
 
-def _stored(table: T.StructType, order: StoredOrder | None) -> T.StructType:
+def _stored(table: T.StructType, order: OrderColumn | None) -> T.StructType:
     return table if order is None else T.StructType([*table.fields, order.field])
 
 
@@ -278,7 +278,7 @@ def _changes(
     values: pa.Table,
     deleted: pa.ChunkedArray | None,
     orders: tuple[Sequence[pa.ChunkedArray], Sequence[pa.ChunkedArray]],
-    stored: StoredOrder | None,
+    stored: OrderColumn | None,
 ) -> pa.Table:
     """The columns of changes. `orders` are those of the envelope, and those of arrival."""
     own, arrival = orders

@@ -80,7 +80,7 @@ class TableFiles(Protocol):
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """What only some manifests name."""
 
     missing: frozenset[str]
@@ -99,7 +99,7 @@ class TaskComparison(Protocol):
 
     def compare(
         self, candidates: Collection[str], kept: Collection[str], check: Callable[[], None]
-    ) -> AbstractContextManager[Difference]:
+    ) -> AbstractContextManager[FileDifference]:
         """Compare the files of manifests. Candidates may be missing. Nothing is read again after the start.
 
         `check` is called again and again, and may raise. Raises TransientError if a manifest cannot be read.

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from calve.clock import IdSource, RandomIds
 from calve.iceberg.snapshot.expired_files import DATA, DELETES, NamedFile, live_files
 from calve.keylookup.search import SparkJobs
-from calve.maintain.removal import Difference, unreadable
+from calve.maintain.removal import FileDifference, unreadable
 from calve.reader.worker import failing_in_task
 from calve.spark.failures import told_as
 from calve.spark.tasks import run_checked
@@ -66,7 +66,7 @@ class SparkComparison:
     @contextmanager
     def compare(
         self, candidates: Collection[str], kept: Collection[str], check: Callable[[], None]
-    ) -> Iterator[Difference]:
+    ) -> Iterator[FileDifference]:
         """Compare the files of manifests. Raises TransientError."""
         with tempfile.TemporaryDirectory(prefix="calve-removal-") as scratch:
             file = Path(scratch) / "unnamed.arrow"
@@ -77,7 +77,7 @@ class SparkComparison:
             name = f"calve-removal-{self.ids.new_id()}"
             with told_as("files of expired snapshots were not removed"):
                 missing = run_checked(self.jobs.session, name, run, check)
-            yield Difference(missing, _chunks(file))
+            yield FileDifference(missing, _chunks(file))
 
     def _difference(self, spark: SparkSession, candidates: Collection[str], kept: Collection[str]) -> DataFrame:
         rows = [*((path, False) for path in candidates), *((path, True) for path in kept)]

@@ -26,7 +26,6 @@ from calve.records.frames import Records
 from calve.source.files.definition import FileSource
 from calve.source.port import ReadsArrow, Source
 from calve.source.table import TableSource
-from calve.write.batch import largest_share
 
 
 @dataclass(frozen=True)
@@ -230,9 +229,6 @@ class SourceFeed(FeedThread):
     def __init__(self, spark: SparkSession, source: Source, signals: Signals, clock: Clock, pace: Pace) -> None:
         super().__init__(spark, signals, clock, pace)
         self._source = source
-        share = largest_share(spark.sparkContext)
-        if isinstance(source, FileSource) and share is not None:
-            source.limit(share.bytes)
         self._idle = threading.Condition()
         self._asked = self._answered = 0
         self._told: Offsets = None

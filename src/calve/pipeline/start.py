@@ -74,7 +74,7 @@ from calve.pipeline.survey import Measures, Survey
 from calve.pipeline.upkeep import HERE_ROWS, Upkeep
 from calve.pipeline.views import narrow
 from calve.reader.local import read_here
-from calve.source.files.definition import Files
+from calve.source.files.definition import Files, FileSource
 from calve.source.port import BoundedFrame, Source
 from calve.source.table import TableChanges, with_reader
 from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
@@ -87,6 +87,7 @@ from calve.storage.state import StateFolder, StateStore, check_apart, local_fold
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
 from calve.watch.status_files import read_status, status_file
+from calve.write.batch import largest_share
 from calve.write.row_ids import RowIdWriter
 
 if TYPE_CHECKING:
@@ -492,6 +493,9 @@ class Start:
         return with_reader(changes, self._spec.sink_id)
 
     def _feed(self, source: Source | None) -> Feed:
+        share = largest_share(self._spark.sparkContext)
+        if isinstance(source, FileSource) and share is not None:
+            source.limit(share.bytes)
         if source is not None:
             return SourceFeed(self._spark, source, self._signals, self._clock, self._spec.pace)
         folder = self._home / "spark" / self._spec.sink_id
