@@ -1,11 +1,11 @@
 """Reads and writes the Avro files of manifests and manifest lists, each in one piece.
 
 pyiceberg derives the Avro schema, the encoders and the decoders for every file, which takes longer than coding the few
-records of a manifest; here they are built once per schema. Encoding and decoding themselves are pyiceberg's.
+records of a manifest; here they are built once per schema. Encoding and decoding themselves are pyiceberg's, but for
+the integers that most of an entry consists of.
 """
 
 import hashlib
-import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +40,31 @@ _META_WRITER = construct_writer(META_SCHEMA)
 _META_READER = construct_reader(META_SCHEMA, {-1: AvroFileHeader})
 
 
+class _Encoder(BinaryEncoder):
+    """Encodes into memory, without a call for each byte of an integer."""
+
+    def __init__(self) -> None:
+        self._content = bytearray()
+
+    def content(self) -> bytes:
+        """What was written."""
+        return bytes(self._content)
+
+    def write(self, b: bytes) -> None:
+        self._content += b
+
+    def write_int(self, integer: int) -> None:
+        content, rest = self._content, (integer << 1) ^ (integer >> 63)
+        while rest & ~0x7F:
+            content.append((rest & 0x7F) | 0x80)
+            rest >>= 7
+        content.append(rest)
+
+    def write_bytes(self, b: bytes) -> None:
+        self.write_int(len(b))
+        self._content += b
+
+
 class RecordFormat:
     """The Avro form of the records of one schema."""
 
@@ -49,14 +74,13 @@ class RecordFormat:
 
     def encode(self, record: Record) -> bytes:
         """Encode one record."""
-        out = io.BytesIO()
-        self._writer.write(BinaryEncoder(out), record)
-        return out.getvalue()
+        encoder = _Encoder()
+        self._writer.write(encoder, record)
+        return encoder.content()
 
     def write(self, output: OutputFile, header: Mapping[str, str], records: Sequence[bytes]) -> int:
         """Write encoded records to a file; returns its length in bytes. Raises OSError."""
-        buffer = io.BytesIO()
-        encoder = BinaryEncoder(buffer)
+        encoder = _Encoder()
         meta = {**header, _SCHEMA_KEY: self._schema_json, AVRO_CODEC_KEY: _CODEC}
         sync = hashlib.blake2b(b"".join(records), digest_size=SYNC_SIZE).digest()
         _META_WRITER.write(encoder, AvroFileHeader(MAGIC, meta, sync))
@@ -68,8 +92,8 @@ class RecordFormat:
             encoder.write(content)
             encoder.write(sync)
         with output.create(overwrite=True) as stream:
-            stream.write(buffer.getvalue())
-        return len(buffer.getvalue())
+            stream.write(encoder.content())
+        return len(encoder.content())
 
 
 def _deflated(content: bytes) -> bytes:
