@@ -153,7 +153,10 @@ def positions_by_path(
     if wanted is None:
         wanted = list(dict.fromkeys(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist()))
     numbers = _file_numbers(paths, wanted)
-    return {wanted[n]: positions[numbers == n] for n in distinct(numbers) if n >= 0}
+    by_file = np.argsort(numbers, kind="stable")
+    found, cuts = np.unique(numbers[by_file], return_index=True)
+    parts = zip(found.tolist(), np.split(positions[by_file], cuts[1:]), strict=True) if len(found) else ()
+    return {wanted[number]: part for number, part in parts if number >= 0}
 
 
 def paths_named(location: str, io_properties: Mapping[str, str]) -> frozenset[str]:
