@@ -4,8 +4,9 @@
                                      └──► places: old position -> new position
 
 Files of calve are sorted already, so they are streamed and merged, a slice at a time. An unsorted file is held in
-memory; if these are too large, their rows go to a temporary file, by the slice that they belong to. Memory: keys and
-places of the rows of a group, and a slice.
+memory; if these are too large, their rows go to a temporary file, by the slice that they belong to. Small files are
+read at once, several at a time, and held, as long as there is room: opening them is what takes time. Memory: keys and
+places of the rows of a group, a slice, and what is held.
 
 A Z-order interleaves the bits of the columns' ranks: rows that are close in all columns are close in the file, so that
 every column tells files apart. Ranks instead of values: equal numbers of rows, whatever the type and the distribution.
@@ -20,7 +21,7 @@ the limit also holds on a session whose scheduler is FIFO.
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -44,13 +45,17 @@ from calve.model.files import WriteTarget, WrittenFile
 from calve.model.scan import ContentId, DeleteKind, ScanFile, SortFields
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
-from calve.reader.rows import LiveRows, live_rows, read_split, whole
+from calve.reader.rows import HeldRows, LiveRows, live_rows, read_at_once, read_split, whole
 from calve.spark.failures import own_file_failure, told_as
 from calve.spark.tasks import CHECK_SECONDS, Tasks, cancelled
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
 HELD_BYTES = 512 << 20
-"""Size up to which rows of unsorted files are held in memory."""
+"""Size up to which rows of unsorted files are held in memory; small files take at most half as much."""
+SMALL_BYTES = 4 << 20
+"""Size of a file up to which it is read at once."""
+SMALL_READS = 8
+"""Small files that are read at the same time: stores take long to answer."""
 RANK_BITS = 21
 """Bits of a column in a Z-order, if there is room for them: far more values than there are files."""
 SLICE_BYTES = 64 << 20
@@ -121,37 +126,40 @@ def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
 
 def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None]) -> Rewritten:
     deletes = TaskDeletes(work.reading, work.inputs)
+    small = _read_small_files(work, deletes, check)
     live: list[LiveRows] = []
-    for file in work.inputs:
+    for number, file in enumerate(work.inputs):
         check()
-        live.append(live_rows(file, work.reading, deletes))
+        live.append(small[number].live if number in small else live_rows(file, work.reading, deletes))
     starts = np.cumsum([0, *(len(one.positions) for one in live)])
-    order = _order(work, live)
+    order = _order(work, live, small)
     places = np.empty(starts[-1], np.int32)
     places[order] = np.arange(starts[-1], dtype=np.int32)
     spans = list(itertools.pairwise(starts.tolist()))
-    unsorted = [not _ascends(places[low:high]) for low, high in spans]
+    unsorted = [number not in small and not _ascends(places[low:high]) for number, (low, high) in enumerate(spans)]
     held = sum(
         one.row_bytes * len(one.positions) for one, out_of_order in zip(live, unsorted, strict=True) if out_of_order
     )
     step = _slice_rows(live)
     with ExitStack() as stack:
         spill = stack.enter_context(TemporaryFile(prefix="calve-rewrite-")) if held > HELD_BYTES else None
-        sources: list[_Source] = []
-        for file, (low, high), out_of_order in zip(work.inputs, spans, unsorted, strict=True):
-            batches = read_split(whole(file), work.reading, deletes)
-            if file.first_row_id is not None:
-                batches = _with_lineage(batches, file, live[len(sources)].positions)
-            if not out_of_order:
-                sources.append(_Stream(batches, work.reading.schema))
+        sources = _Sources(work.reading.schema)
+        for number, (file, (low, high)) in enumerate(zip(work.inputs, spans, strict=True)):
+            if number in small:
+                rows = small.pop(number).rows
+                sources.hold(low, _lineage_of(rows.to_batches(), file, live[number].positions))
+                continue
+            batches = _lineage_of(read_split(whole(file), work.reading, deletes), file, live[number].positions)
+            if not unsorted[number]:
+                sources.add(low, _Stream(batches, work.reading.schema))
             elif spill is None:
-                sources.append(_Held(batches, work.reading.schema))
+                sources.add(low, _Held(batches, work.reading.schema))
             else:
-                sources.append(_Spilled(batches, places[low:high], step, spill, check))
+                sources.add(low, _Spilled(batches, places[low:high], step, spill, check))
         out = stack.enter_context(RollingFiles(_kind(work), work.target, names))
-        for rows in _slices(order, starts, sources, step):
+        for slice_rows in sources.slices(order, step):
             check()
-            out.write(rows)
+            out.write(slice_rows)
     _check_counts(work, live, out.files)
     return Rewritten(
         inputs=work.inputs,
@@ -164,7 +172,31 @@ def _rewrite_files(work: GroupWork, names: FileNames, check: Callable[[], None])
     )
 
 
-def _with_lineage(batches: Iterator[pa.RecordBatch], file: ScanFile, positions: Numbers) -> Iterator[pa.RecordBatch]:
+def _read_small_files(work: GroupWork, deletes: TaskDeletes, check: Callable[[], None]) -> dict[int, HeldRows]:
+    """Read small files, by their number, as long as there is room for their rows."""
+    numbers = [number for number, file in enumerate(work.inputs) if file.size <= SMALL_BYTES]
+    held: dict[int, HeldRows] = {}
+    room = HELD_BYTES // 2
+    with ThreadPoolExecutor(SMALL_READS, "calve-small-files") as threads:
+        for start in range(0, len(numbers), SMALL_READS):
+            if room <= 0:
+                break
+            check()
+            next_ones = numbers[start : start + SMALL_READS]
+            tasks = [
+                threads.submit(read_at_once, file, work.reading, deletes.of(file), work.order.ids)
+                for file in (work.inputs[number] for number in next_ones)
+            ]
+            held |= {number: task.result() for number, task in zip(next_ones, tasks, strict=True)}
+            room -= sum(held[number].rows.nbytes for number in next_ones)
+    return held
+
+
+def _lineage_of(batches: Iterable[pa.RecordBatch], file: ScanFile, positions: Numbers) -> Iterator[pa.RecordBatch]:
+    return iter(batches) if file.first_row_id is None else _with_lineage(batches, file, positions)
+
+
+def _with_lineage(batches: Iterable[pa.RecordBatch], file: ScanFile, positions: Numbers) -> Iterator[pa.RecordBatch]:
     """State the ids and sequence numbers that rows inherit: in another file they would inherit others."""
     done = 0
     for batch in batches:
@@ -178,7 +210,7 @@ def _with_lineage(batches: Iterator[pa.RecordBatch], file: ScanFile, positions: 
         yield batch
 
 
-def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:
+def _order(work: GroupWork, live: Sequence[LiveRows], small: Mapping[int, HeldRows]) -> Numbers:
     """Return the numbers of all rows, counted across the files, in the order in which to write them."""
     total = sum(len(one.positions) for one in live)
     as_they_are = np.arange(total)
@@ -186,8 +218,8 @@ def _order(work: GroupWork, live: Sequence[LiveRows]) -> Numbers:
     if not ids or not total or total > SORTED_ROWS:
         return as_they_are
     parts = [
-        key_columns_at(work.reading, RowPositions(file, one.positions), ids)
-        for file, one in zip(work.inputs, live, strict=True)
+        small[number].keys if number in small else key_columns_at(work.reading, RowPositions(file, one.positions), ids)
+        for number, (file, one) in enumerate(zip(work.inputs, live, strict=True))
         if len(one.positions)
     ]
     columns = [pa.chunked_array([c for part in parts for c in part[at].chunks]) for at in range(len(ids))]
@@ -260,9 +292,9 @@ class _Stream:
 
 
 class _Held:
-    """Rows of an unsorted file: all are loaded into memory on the first request."""
+    """Rows of an unsorted file, or of small ones: all are in memory from the first request on."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
         self._batches, self._schema = batches, schema
         self._table: pa.Table | None = None
 
@@ -336,23 +368,49 @@ class _Spilled:
 _PLACE = "calve place"
 
 
-def _slices(order: Numbers, starts: Numbers, sources: Sequence[_Source], step: int) -> Iterator[pa.Table]:
-    for start in range(0, len(order), step):
-        piece = order[start : start + step]
-        owners = np.searchsorted(starts, piece, side="right") - 1
-        by_owner = np.argsort(owners, kind="stable")
-        cuts = np.searchsorted(owners[by_owner], np.arange(len(sources) + 1))
-        parts = [
-            source.rows(piece[by_owner[low:high]] - starts[number])
-            for number, (source, low, high) in enumerate(zip(sources, cuts, cuts[1:], strict=False))
-            if low < high
-        ]
-        if len(parts) == 1:
-            yield parts[0]
-            continue
-        back = np.empty(len(piece), np.int64)
-        back[by_owner] = np.arange(len(piece))
-        yield pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+class _Sources:
+    """The rows of all files of a group, numbered across them; files are added in their order."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._starts: list[int] = []
+        self._sources: list[_Source] = []
+        self._small: list[pa.RecordBatch] = []
+        """The rows of the last source, as long as it can take more small files."""
+
+    def add(self, start: int, source: _Source) -> None:
+        """Rows from number `start` on."""
+        self._starts.append(start)
+        self._sources.append(source)
+        self._small = []
+
+    def hold(self, start: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Rows of a small file: those that follow each other are one source."""
+        if not self._small:
+            small: list[pa.RecordBatch] = []
+            self.add(start, _Held(small, self._schema))
+            self._small = small
+        self._small.extend(batches)
+
+    def slices(self, order: Numbers, step: int) -> Iterator[pa.Table]:
+        """The rows in this order."""
+        starts = np.array(self._starts, np.int64)
+        for start in range(0, len(order), step):
+            piece = order[start : start + step]
+            owners = np.searchsorted(starts, piece, side="right") - 1
+            by_owner = np.argsort(owners, kind="stable")
+            cuts = np.searchsorted(owners[by_owner], np.arange(len(starts) + 1))
+            parts = [
+                source.rows(piece[by_owner[low:high]] - starts[number])
+                for number, (source, low, high) in enumerate(zip(self._sources, cuts, cuts[1:], strict=False))
+                if low < high
+            ]
+            if len(parts) == 1:
+                yield parts[0]
+                continue
+            back = np.empty(len(piece), np.int64)
+            back[by_owner] = np.arange(len(piece))
+            yield pa.concat_tables(parts).combine_chunks().take(pa.array(back))
 
 
 def _by_position(rows: int, positions: Numbers, places: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ rows remain. So memory is bounded by the keys of one row group and, compressed, 
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -73,6 +73,29 @@ def live_rows(file: ScanFile, target: ReadTarget, deletes: TaskDeletes) -> LiveR
     return LiveRows(np.concatenate(parts), first, size // max(1, first))
 
 
+@dataclass(frozen=True)
+class HeldRows:
+    """The live rows of a file that was read at once."""
+
+    live: LiveRows
+    rows: pa.Table
+    """The columns of the target."""
+    keys: tuple[pa.ChunkedArray, ...]
+    """The columns that were asked for, as keys are compared."""
+
+
+def read_at_once(file: ScanFile, target: ReadTarget, deletes: FileDeletes, ids: Sequence[int]) -> HeldRows:
+    """What `live_rows` and `read_split` return for a whole file, and the key columns `ids`, in one read.
+
+    For small files: to open one takes longer than to read it. Raises OSError.
+    """
+    with (
+        open_input(file.path, target.io_properties) as source,
+        pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        return _FileReader(parquet, target, whole(file), deletes).everything(ids)
+
+
 def whole(file: ScanFile) -> FileSplit:
     """A split that covers a whole file."""
     return FileSplit(file, 0, sys.maxsize)
@@ -82,7 +105,7 @@ class _FileReader:
     """Reads row groups of one open file."""
 
     def __init__(self, parquet: pq.ParquetFile, target: ReadTarget, split: FileSplit, deletes: FileDeletes) -> None:
-        self._parquet = parquet
+        self._parquet, self._target = parquet, target
         self._projection = Projection(parquet.schema_arrow, target, dict(split.file.constants))
         self._columns = self._projection.needed(number for f in target.schema if (number := field_id(f)) is not None)
         self._key_columns = self._projection.needed(target.keys[number].path[0] for number in deletes.key_ids)
@@ -99,6 +122,24 @@ class _FileReader:
             piece = deleted[done : done + batch.num_rows]
             done += batch.num_rows
             yield from self._left(self._projection.batch(batch), piece if gone else None)
+
+    def everything(self, ids: Sequence[int]) -> HeldRows:
+        ordering = self._projection.needed(self._target.keys[number].path[0] for number in ids)
+        names = list(dict.fromkeys([*self._columns, *self._key_columns, *ordering]))
+        metadata = self._parquet.metadata
+        if names:
+            table = self._parquet.read(names, use_threads=False)
+        else:
+            table = pa.Table.from_batches([rows_without_columns(metadata.num_rows)])
+        deleted = self._deletes.of(0, table.num_rows, lambda: (self._projection, table))
+        left = table.filter(pa.array(~deleted)) if deleted.any() else table
+        batches = [self._projection.batch(batch) for batch in left.to_batches()]
+        size = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        return HeldRows(
+            LiveRows(np.flatnonzero(~deleted), table.num_rows, size // max(1, table.num_rows)),
+            pa.Table.from_batches(batches, self._target.schema),
+            tuple(self._projection.key(left, number) for number in ids),
+        )
 
     def deleted(self, group: int, first: int, rows: int) -> NDArray[np.bool_]:
         """Which rows of a group are deleted; `first` is the position of the first one."""

@@ -27,6 +27,9 @@ POLICIES = [
     CompactionPolicy(deleted_share=0.5, fan=2, rows=20),
 ]
 
+SOME_SMALL = 4_500
+"""Bytes: some files of these tables are smaller, others are not."""
+
 ORDERS = [
     RowOrder(),
     RowOrder(("v", "at")),
@@ -34,15 +37,19 @@ ORDERS = [
 ]
 
 
-@pytest.fixture
-def spilling(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Makes unsorted rows wait in a file instead of memory, in small portions and slices."""
+SPILLING = {"HELD_BYTES": 0, "SLICE_BYTES": 500, "SLICE_ROWS": 7}
+"""Unsorted rows wait in a file instead of memory, in small portions and slices."""
 
-    def spill() -> None:
-        for name, value in (("HELD_BYTES", 0), ("SLICE_BYTES", 500), ("SLICE_ROWS", 7)):
+
+@pytest.fixture
+def set_sizes(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, int]], None]:
+    """Sets sizes of `rewrite`."""
+
+    def set_them(sizes: dict[str, int]) -> None:
+        for name, value in sizes.items():
             monkeypatch.setattr(rewrite, name, value)
 
-    return spill
+    return set_them
 
 
 def compactor(table: KeyedTable, rng: random.Random) -> Compactor:
@@ -76,11 +83,15 @@ RUNS = [
 
 @pytest.mark.parametrize(("key", "spec", "seed", "version"), RUNS)
 def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_changed(
-    key: list[str], spec: PartitionSpec, seed: int, version: int, tmp_path: Path, spilling: Callable[[], None]
+    key: list[str],
+    spec: PartitionSpec,
+    seed: int,
+    version: int,
+    tmp_path: Path,
+    set_sizes: Callable[[dict[str, int]], None],
 ) -> None:
     rng = random.Random(seed)
-    if seed % 2:
-        spilling()
+    set_sizes({"SMALL_BYTES": rng.choice([0, SOME_SMALL, 1 << 20]), **(SPILLING if seed % 2 else {})})
     table = KeyedTable(tmp_path, SCHEMA, key, spec, version=version)
     waiting: list[tuple[Compactor, RewrittenFiles]] = []
     committed = 0
