@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import Case, add_arguments, recording
 
 SETUP = """
 CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
@@ -61,7 +62,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
-    runs = parser.parse_args().runs
+    add_arguments(parser)
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="calve-startup-") as folder:
         home = Path(folder) / "home"
         subprocess.run(
@@ -75,12 +77,15 @@ def main() -> None:
         file = Path(folder) / "p.sql"
         file.write_text(SETUP.replace("TABLE c;", "TABLE c WITH (COMMIT INTERVAL = '1m');"))
         times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-        for run in range(runs):
+        for run in range(options.runs):
             for name, arguments in COMMANDS.items():
                 given = tuple(one.format(file=file, run=run) for one in arguments)
                 times[name].append(cpu_seconds(given, home))
     medians = {name: statistics.median(found) for name, found in times.items()}
     base = medians["python -c pass"]
+    with recording("startup", "Commands that answer at once", options) as results:
+        for name, found in times.items():
+            results.add(Case(name, "CPU s"), "python" if name == "python -c pass" else "calve", found)
     print(f"{'':<20}{'CPU s':>8}{'ratio':>8}")
     for name, seconds in medians.items():
         print(f"{name:<20}{seconds:>8.3f}{seconds / base:>8.1f}")
