@@ -2,6 +2,7 @@
 
 import sys
 
+import benchmarks_page
 import engines_page
 import errors_page
 import licences_page
@@ -16,7 +17,7 @@ PAGES = (options_page, engines_page, metrics_page, types_page, errors_page, pyth
 
 def main() -> int:
     """The exit code."""
-    return max([finish(one.PAGE, one.page()) for one in PAGES] + [licences_page.main()])
+    return max([finish(one.PAGE, one.page()) for one in PAGES] + [licences_page.main(), benchmarks_page.main()])
 
 
 if __name__ == "__main__":
