@@ -9,10 +9,11 @@ import licences_page
 import metrics_page
 import options_page
 import python_page
+import scale_page
 import types_page
 from pages import finish
 
-PAGES = (options_page, engines_page, metrics_page, types_page, errors_page, python_page)
+PAGES = (options_page, engines_page, metrics_page, types_page, errors_page, python_page, scale_page)
 
 
 def main() -> int:
