@@ -20,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
-from harness import DATA, Case, add_arguments, recording
+from harness import DATA, Case, Recording, add_arguments, recording
 from peer_reader import duckdb_with_iceberg
 from workload import COLUMNS, DDL, Workload, make_workload
 
@@ -134,22 +135,27 @@ def main() -> None:
         return
     workload = make_workload(DATA, given.rows, 1)
     folder = incoming(workload, given.files)
-    runs: dict[str, list[list[Load]]] = {system: [] for system in SYSTEMS}
-    for _ in range(given.runs):
-        for system in SYSTEMS:
-            started, loads = measured(system, folder, workload)
-            runs[system].append(loads)
-            words = ", ".join(
-                f"{n} {load.seconds:.2f} s ({load.cpu:.1f} CPU s)" for n, load in zip(TIMES, loads, strict=True)
-            )
-            print(f"{system}: {words}; session up in {started:.1f} s", flush=True)
     with recording("load", "Initial load", given) as results:
-        for at, time_ in enumerate(TIMES):
-            files = "" if given.files == 1 else f" in {given.files} files"
-            case = Case(f"{given.rows:,} rows{files}, {time_}", "s", NAMES["spark"], "rows and sum, by DuckDB")
-            for system, each in runs.items():
-                cpu = statistics.median(both[at].cpu for both in each)
-                results.add(case, NAMES[system], [both[at].seconds for both in each], cpu_s=cpu)
+        runs: dict[str, list[list[Load]]] = {system: [] for system in SYSTEMS}
+        for _ in range(given.runs):
+            for system in SYSTEMS:
+                started, loads = measured(system, folder, workload)
+                runs[system].append(loads)
+                words = ", ".join(
+                    f"{n} {load.seconds:.2f} s ({load.cpu:.1f} CPU s)" for n, load in zip(TIMES, loads, strict=True)
+                )
+                print(f"{system}: {words}; session up in {started:.1f} s", flush=True)
+        record(results, runs, given)
+
+
+def record(results: Recording, runs: Mapping[str, Sequence[Sequence[Load]]], given: argparse.Namespace) -> None:
+    """Cold and warm loads are cases of their own."""
+    files = "" if given.files == 1 else f" in {given.files} files"
+    for at, name in enumerate(TIMES):
+        case = Case(f"{given.rows:,} rows{files}, {name}", "s", NAMES["spark"], "rows and sum, by DuckDB")
+        for system, each in runs.items():
+            cpu = statistics.median(both[at].cpu for both in each)
+            results.add(case, NAMES[system], [both[at].seconds for both in each], cpu_s=cpu)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Case, add_arguments, recording
+from harness import Case, Recording, add_arguments, recording
 
 SETUP = """
 CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
@@ -59,11 +59,17 @@ def cpu_seconds(arguments: tuple[str, ...], home: Path) -> float:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
     add_arguments(parser)
     options = parser.parse_args()
+    with recording("startup", "Commands that answer at once", options) as results:
+        measure(options.runs, results)
+
+
+def measure(runs: int, results: Recording) -> None:
+    """Measure and print."""
     with tempfile.TemporaryDirectory(prefix="calve-startup-") as folder:
         home = Path(folder) / "home"
         subprocess.run(
@@ -77,15 +83,14 @@ def main() -> None:
         file = Path(folder) / "p.sql"
         file.write_text(SETUP.replace("TABLE c;", "TABLE c WITH (COMMIT INTERVAL = '1m');"))
         times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-        for run in range(options.runs):
+        for run in range(runs):
             for name, arguments in COMMANDS.items():
                 given = tuple(one.format(file=file, run=run) for one in arguments)
                 times[name].append(cpu_seconds(given, home))
     medians = {name: statistics.median(found) for name, found in times.items()}
     base = medians["python -c pass"]
-    with recording("startup", "Commands that answer at once", options) as results:
-        for name, found in times.items():
-            results.add(Case(name, "CPU s"), "python" if name == "python -c pass" else "calve", found)
+    for name, found in times.items():
+        results.add(Case(name, "CPU s"), "python" if name == "python -c pass" else "calve", found)
     print(f"{'':<20}{'CPU s':>8}{'ratio':>8}")
     for name, seconds in medians.items():
         print(f"{name:<20}{seconds:>8.3f}{seconds / base:>8.1f}")

@@ -18,14 +18,13 @@ from harness import RESULTS, ROOT
 SUITES = {
     "main": (
         "upserts.py --rows 5000000 --batches 12 --systems positions vectors merge",
-        "stream.py --files 24 --systems positions,flink --runs 2",
+        "stream.py --files 24 --systems positions,vectors,flink",
         "stream.py --files 60 --systems positions --maintenance both",
         "microbatch.py",
-        "load.py",
-        "apply.py --rows 1000000 --batches 6 --cases uniform --systems positions merge-v2 merge-v3 merge-cow delta",
-        "latency.py --intervals 1 10 --seconds 40",
+        "load.py --runs 2",
+        "apply.py --rows 1000000 --batches 4 --cases uniform",
+        "latency.py --intervals 1 10 --seconds 25 --warm 15",
         "commits.py",
-        "changes.py --runs 3",
     ),
     "full": (
         "upserts.py --rows 5000000 --batches 100 --changes 10000 --systems positions --fresh",
@@ -33,7 +32,8 @@ SUITES = {
         "apply.py --rows 1000000 --batches 6 --cases recent inserts wide partitioned",
         "apply.py --rows 1000000 --batches 3 --changes 1000 --cases uniform --systems positions merge-v2 pyiceberg",
         "refresh.py",
-        "stream.py --files 24 --systems positions,equality,flink,vectors",
+        "changes.py",
+        "stream.py --files 24 --systems positions,equality,flink,vectors --runs 3",
         "stream.py --files 20 --changes 1000 10000 100000 1000000 --systems positions",
         "latency.py --intervals 60 --seconds 200",
         "reads.py --rows 5000000",

@@ -18,7 +18,7 @@ from pages import between, finish
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from harness import RESULTS, Ratio, Spread  # noqa: E402 - a folder of scripts, not a package
+from harness import MORE_IS_BETTER, RESULTS, Ratio, Spread  # noqa: E402 - a folder of scripts, not a package
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
@@ -162,6 +162,23 @@ ROWS = (
         *("stream", ("100 x 1,000 changes on 5,000,000 rows, between two commits",), ("calve, positions",)),
     ),
     Row(
+        "a file of 1,000 changes on 5M rows: from its arrival to the commit; between two commits of a backlog",
+        "microbatch",
+        tuple(f"100 files of 1,000 changes on 5,000,000 rows, {mode}" for mode in ("one at a time", "backlog")),
+        ("calve, positions",),
+        *("Spark to Parquet", "Spark's own micro-batch, files to Parquet, no table"),
+    ),
+    Row(
+        "from the time stamp of a record to the snapshot that has it, commits every 1 s and 10 s",
+        *("latency", tuple(f"commits every {seconds} s, 5,000 changes/s" for seconds in (1, 10)), ("calve",)),
+        *("foreachBatch + MERGE INTO", "`foreachBatch` + `MERGE INTO`"),
+    ),
+    Row(
+        "100,000 changes into 1M rows: positions; vectors",
+        *("apply", ("100,000 changes into 1,000,000 rows: uniform keys",), ("calve, positions", "calve, vectors")),
+        *("MERGE INTO, Delta, vectors", "Delta's `MERGE INTO`, deletion vectors"),
+    ),
+    Row(
         "scan of 5M rows after ten batches of equality deletes",
         *("reads", ("5,000,000 rows, 10 batches, equality deletes",), ("calve.read",)),
         *("Iceberg runtime", "Spark with the Iceberg runtime"),
@@ -184,6 +201,8 @@ def results_of(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
     if "encodings" in found:
         found["encodings"] = _encodings(found["encodings"])
     named = {name: file for name, file in found.items() if "runs" in file}
+    for file in named.values():
+        file["runs"].sort(key=lambda run: str(run.get("date", "")), reverse=True)
     order = {name: place for place, name in enumerate(ORDER)}
     return dict(sorted(named.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
 
@@ -331,7 +350,8 @@ def chart_groups(results: Sequence[Result]) -> list[Group]:
         own = [one for one in results if one.case == case]
         bars = [_bar(one, one.spread) for one in own if one.spread is not None]
         if len(bars) > 1 and sum(len(group.bars) for group in groups) + len(bars) <= MANY_BARS:
-            groups.append(Group(f"{case} ({own[0].unit})", bars))
+            better = ", more is better" if own[0].unit in MORE_IS_BETTER else ""
+            groups.append(Group(f"{case} ({own[0].unit}{better})", bars))
     return groups
 
 
@@ -366,24 +386,31 @@ def _row_cells(row: Row, results: Sequence[Result]) -> list[str]:
     wanted = [[(case, system) for case in row.cases] for system in row.systems]
     if any(key not in by for keys in wanted for key in keys):
         return []
-    mine = "; ".join(_joined([by[key] for key in keys]) + _first(by[keys[0]]) for keys in wanted)
+    mine = "; ".join(_joined([by[key] for key in keys]) + _besides([by[key] for key in keys]) for keys in wanted)
     peers = [by[case, row.peer] for case in row.cases if (case, row.peer) in by]
     theirs = ""
     if len(peers) == len(row.cases):
         ratios = "; ".join(
-            ", ".join(f"{ratio.median:.2g}x" for key in keys if (ratio := ratio_of(by[key], results)) is not None)
-            for keys in wanted
+            ", ".join(_times(by[key], peer) for key, peer in zip(keys, peers, strict=True)) for keys in wanted
         )
-        theirs = f"{row.peer_label}: {_joined(peers)} ({ratios})"
+        theirs = f"{row.peer_label}: {_joined(peers)}{_besides(peers)} ({ratios})"
     run = by[wanted[0][0]].run
     when = f"{run['date'][:10]}, {load_words(run)}"
     return [f"{row.label} (`benchmarks/{row.name}.py`)", mine, theirs, when]
 
 
-def _first(one: Result) -> str:
-    """What the first of many batches took, where it differs."""
-    first = one.raw["facts"].get("first_batch")
-    return f" (the first: {number(first)} {one.unit})" if first else ""
+def _times(mine: Result, peer: Result) -> str:
+    if mine.spread is None or peer.spread is None or mine.run is not peer.run:
+        return "?"
+    return f"{Ratio.of(mine.spread, peer.spread, mine.unit).median:.2g}x"
+
+
+def _besides(results: Sequence[Result]) -> str:
+    """What the first of many batches took, or the slowest of many, where a benchmark says so."""
+    first, slowest = ([one.raw["facts"].get(name) for one in results] for name in ("first_batch", "p99"))
+    if first[0]:
+        return f" (the first: {number(first[0])} {results[0].unit})"
+    return f" (p99: {', '.join(map(number, slowest))})" if all(slowest) else ""
 
 
 def _joined(results: Sequence[Result]) -> str:
