@@ -136,8 +136,8 @@ def run_size(rows: int, options: argparse.Namespace, results: Recording) -> dict
         for line in reads.lines():
             print(f"{rows:>10,} rows  {line}", flush=True)
         index = peers["positions"].ask("index") if "positions" in options.systems else {}
-        reads.record(results, f"after {options.batches} batches of {options.changes:,}, {rows:,} rows")
         _record(results, workload, times, beside, index)
+        reads.record(results, f"after {options.batches} batches of {options.changes:,}, {rows:,} rows")
         for line in _index_lines(index):
             print(f"{rows:>10,} rows  {line}", flush=True)
         for peer in peers.values():

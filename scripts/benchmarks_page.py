@@ -240,13 +240,19 @@ def _reads_cell(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"values": [cell["seconds"]], "median": cell["seconds"], "quartiles": [cell["seconds"]] * 2, "facts": {}}
 
 
+def _by_case(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """All systems of a case beside each other, in the order in which cases began."""
+    cases = {case: place for place, case in enumerate(dict.fromkeys(one["case"] for one in results))}
+    return sorted(results, key=lambda one: cases[one["case"]])
+
+
 def all_results(files: Mapping[str, Mapping[str, Any]]) -> list[Result]:
     """Of all files."""
     return [
         Result(name, raw["case"], raw["system"], raw["unit"], raw["peer"], raw, run)
         for name, file in files.items()
         for run in file["runs"]
-        for raw in run["results"]
+        for raw in _by_case(run["results"])
     ]
 
 
