@@ -10,7 +10,6 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 CODE := $(wildcard src tests scripts benchmarks)
-BENCHMARKS := $(filter-out benchmarks/peer_% benchmarks/workload.py,$(wildcard benchmarks/*.py))
 # Tests wait for processes and clocks, so there are more workers than cores.
 WORKERS ?= 3
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal
@@ -28,7 +27,7 @@ JAR := .cache/jars/$(ICEBERG_RUNTIME)-$(ICEBERG_VERSION).jar
 CLASSES := .cache/jvm/classes.jsa
 MVN_COPY := mvn -B -q -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
 
-.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test whole slowest versions lowest docs wheel demo soak flink bench constraints clean
+.PHONY: help install servers browser lint fmt check quick unit integration faults e2e test whole slowest versions lowest docs wheel demo soak flink delta bench bench-full constraints clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -136,8 +135,15 @@ soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random test
 flink: $(INSTALLED)
 	@$(PY) scripts/fetch_flink.py .cache/flink
 
-bench: $(INSTALLED) $(JAR) servers flink ## measure what the documentation claims
-	@for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(PY) $$script; done
+# Delta Lake, for the same reason.
+delta: $(INSTALLED)
+	@$(PY) scripts/fetch_delta.py .cache/delta
+
+bench: $(INSTALLED) $(JAR) flink delta ## measure the numbers of the README (about 20 minutes); then: make docs
+	@$(PY) benchmarks/suite.py main
+
+bench-full: $(INSTALLED) $(JAR) servers flink delta ## measure everything of docs/benchmarks.md (an hour or more)
+	@$(PY) benchmarks/suite.py main full
 
 constraints: $(INSTALLED) ## resolve constraints.txt again
 	@$(PY) scripts/resolve_constraints.py

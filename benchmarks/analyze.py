@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import Case, Recording, add_arguments, recording
 
 from calve.analyze.file_pruning import known_of
 from calve.analyze.folder_subject import FolderSubject
@@ -51,12 +52,13 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--files", type=int, default=10_000)
     arguments.add_argument("--folders", type=int, default=100)
+    add_arguments(arguments)
     given = arguments.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        measure(Path(folder), given.files, given.folders)
+    with recording("analyze", "ANALYZE TABLE", given) as results, tempfile.TemporaryDirectory() as folder:
+        measure(Path(folder), given.files, given.folders, results)
 
 
-def measure(place: Path, files: int, folders: int) -> None:
+def measure(place: Path, files: int, folders: int, results: Recording) -> None:
     """All of it on one tree."""
     root, home = place / "in", place / "home"
     paths = [root / f"{number % folders:03}" / f"{number:06}.parquet" for number in range(files)]
@@ -85,6 +87,8 @@ def measure(place: Path, files: int, folders: int) -> None:
         schema = known.general.schema or ""
         chosen, choice = timed(lambda: known.choose(condition, schema))
         assert len(chosen.files) == 1
+    for when, seconds in (("first", first), ("nothing new", second), ("five files changed", third)):
+        results.add(Case(f"{files:,} files in {folders:,} folders, {when}", "s"), "calve", [seconds])
     print(f"{files:,} files in {folders:,} folders: seconds")
     print(f"  first             {first:8.2f}")
     print(f"  nothing new       {second:8.2f}   {first / second:6.1f} times as fast")

@@ -11,11 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness import Case, Recording, add_arguments, recording
+
 import calve
 from calve.sql.values import parse_duration
 
 
-def measure(home: Path, rows: int, interval: str, seconds: float) -> None:
+def measure(home: Path, rows: int, interval: str, seconds: float, results: Recording) -> None:
     """Run until everything is committed, or for so many seconds."""
     lake = calve.connect(home=home)
     lake.spark(master="local[2]").range(10).count()  # the JVM's own start is not the question
@@ -28,6 +30,12 @@ def measure(home: Path, rows: int, interval: str, seconds: float) -> None:
     done = sum(commit.changes for commit in query.recent_commits())
     snapshots = [commit.changes for commit in query.recent_commits() if commit.changes]
     query.stop()
+    results.add(
+        Case(f"{rows:,} rows waiting, commits every {interval}", "rows/s"),
+        "calve",
+        [done / taken],
+        commits=len(snapshots),
+    )
     print(f"COMMIT INTERVAL {parse_duration(interval)}: {done:,} of {rows:,} rows committed in {taken:.1f} s")
     print(f"  {done / taken:,.0f} rows/s; rows per snapshot: {', '.join(f'{n:,}' for n in snapshots)}")
 
@@ -38,9 +46,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--interval", default="20s")
     parser.add_argument("--seconds", type=float, default=60.0)
+    add_arguments(parser)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="calve-backlog-") as scratch:
-        measure(Path(scratch), given.rows, given.interval, given.seconds)
+    with (
+        recording("backlog", "A backlog behind a commit interval", given) as results,
+        tempfile.TemporaryDirectory(prefix="calve-backlog-") as scratch,
+    ):
+        measure(Path(scratch), given.rows, given.interval, given.seconds, results)
 
 
 if __name__ == "__main__":

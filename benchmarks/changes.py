@@ -16,16 +16,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness import DATA, JAR, Case, Recording, add_arguments, recording
 from peer_merge import session_with_runtime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from spark_tables import table_of_merge, table_of_sink
-from upserts import JAR, ROOT
 from workload import COLUMNS, Workload, make_workload
 
 import calve
 from calve.lake import TableRef
 
+TITLES = {
+    "changes": "calve.changes",
+    "before images": "calve.changes, with before images",
+    "diff": "diff of two scans",
+    "changelog view": "Spark's changelog view",
+}
+"""In the report."""
 _AFTER = ("insert", "update_postimage")
 
 
@@ -57,8 +64,8 @@ def finger(frame: DataFrame) -> tuple[float, tuple[int, int]]:
     return time.perf_counter() - began, (int(row[0]), int(row[1] or 0))
 
 
-def compare(name: str, ways: dict[str, Callable[[], DataFrame]], runs: int, same: set[str]) -> dict[str, float]:
-    """Print and return the median of each way, after one run that warms all; ways of `same` must agree."""
+def compare(name: str, ways: dict[str, Callable[[], DataFrame]], runs: int, same: set[str]) -> dict[str, list[float]]:
+    """Print the median of each way, after one run that warms all; ways of `same` must agree. All times."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(runs + 1):
         found = {}
@@ -66,13 +73,24 @@ def compare(name: str, ways: dict[str, Callable[[], DataFrame]], runs: int, same
             seconds, found[way] = finger(ways[way]())
             times[way].append(seconds)
         assert len({found[way] for way in same & found.keys()}) == 1, found
-    medians = {way: statistics.median(taken[1:]) for way, taken in times.items()}
+    medians = _medians(times)
     for way, taken in times.items():
         print(f"{name}  {way:14} {medians[way]:6.2f} s ({min(taken[1:]):.2f} to {max(taken[1:]):.2f})", flush=True)
-    return medians
+    return times
 
 
-def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> None:
+def _medians(times: dict[str, list[float]]) -> dict[str, float]:
+    return {way: statistics.median(taken[1:]) for way, taken in times.items()}
+
+
+def _record(results: Recording, workload: Workload, kind: str, times: dict[str, list[float]], peer: str) -> None:
+    """Keep all runs but the first, which warms all."""
+    name = f"{workload.batches} x {workload.changes:,} changes of {workload.rows:,} rows, {kind}"
+    for way, (_, *later) in times.items():
+        results.add(Case(name, "s", peer, "all ways find the same changes"), TITLES.get(way, way), later)
+
+
+def run_sink(spark: SparkSession, workload: Workload, home: Path, results: Recording, runs: int) -> None:
     """The table of a sink."""
     kind = "clustered" if workload.span else "spread"
     name = f"{workload.rows:>10,} rows, {kind:9}"
@@ -81,7 +99,7 @@ def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> 
     def after(frame: DataFrame) -> DataFrame:
         return frame.where(F.col("_change_type").isin(*_AFTER)).select(*COLUMNS)
 
-    took = compare(
+    times = compare(
         name,
         {
             "changes": lambda: after(calve.changes(spark, ref, since=since)),
@@ -92,6 +110,8 @@ def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> 
         runs,
         {"changes", "before images", "diff"},
     )
+    _record(results, workload, kind, times, TITLES["diff"])
+    took = _medians(times)
     print(
         f"{name}  changes / diff {took['changes'] / took['diff']:.3f}; "
         f"before images / one scan {took['before images'] / took['one scan']:.2f}; "
@@ -100,7 +120,7 @@ def run_sink(spark: SparkSession, workload: Workload, home: Path, runs: int) -> 
     )
 
 
-def run_view(spark: SparkSession, workload: Workload, home: Path, runs: int) -> None:
+def run_view(spark: SparkSession, workload: Workload, home: Path, results: Recording, runs: int) -> None:
     """A copy-on-write table, beside Spark's changelog view."""
     name = f"{workload.rows:>10,} rows, rewritten"
     ref, since = table_of_merge(spark, workload, home)
@@ -110,7 +130,9 @@ def run_view(spark: SparkSession, workload: Workload, home: Path, runs: int) -> 
         return found.where(F.col("_change_type").isin(*_AFTER)).select(*COLUMNS)
 
     ways = {"changes": after, "changelog view": lambda: view(spark, since)}
-    took = compare(name, ways, runs, set(ways))
+    times = compare(name, ways, runs, set(ways))
+    _record(results, workload, "rewritten", times, TITLES["changelog view"])
+    took = _medians(times)
     print(f"{name}  changes / changelog view {took['changes'] / took['changelog view']:.3f}", flush=True)
 
 
@@ -122,17 +144,18 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--view", action="store_true")
+    add_arguments(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with recording("changes", "Reading what changed", options) as results, tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         spark = session_with_runtime(home, JAR)
         for rows in options.rows:
             for span in (0, 2 * options.changes):
-                workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes, span)
-                run_sink(spark, workload, home / f"{rows}-{span}", options.runs)
+                workload = make_workload(DATA, rows, options.batches, options.changes, span)
+                run_sink(spark, workload, home / f"{rows}-{span}", results, options.runs)
             if options.view:
-                workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes)
-                run_view(spark, workload, home / f"{rows}-view", options.runs)
+                workload = make_workload(DATA, rows, options.batches, options.changes)
+                run_view(spark, workload, home / f"{rows}-view", results, options.runs)
         spark.stop()
 
 

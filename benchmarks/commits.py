@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import Case, Recording, add_arguments, recording
 from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DoubleType, LongType, StructType
@@ -110,10 +111,17 @@ def commit_on_demand(home: Path) -> Iterator[float]:
 
 
 def main() -> None:
-    """Print the milliseconds and their ratio."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=1000)
+    add_arguments(parser)
     options = parser.parse_args()
+    with recording("commits", "Commits of a long-lived table", options) as results:
+        measure(options, results)
+
+
+def measure(options: argparse.Namespace, results: Recording) -> None:
+    """Print the milliseconds and their ratio."""
     with tempfile.TemporaryDirectory() as folder:
         seconds = commit_times(Path(folder), options.commits + AROUND)
     with tempfile.TemporaryDirectory() as folder, patch.object(os, "fsync", lambda _: None):
@@ -128,6 +136,9 @@ def main() -> None:
     print(f"ratio of commit {options.commits} to commit 10: {at[options.commits] / at[10]:.2f} (goal <= 1.5)")
     synced, without = statistics.median(seconds), statistics.median(unsynced)
     print(f"median {synced * 1000:.1f} ms, without syncs {without * 1000:.1f} ms: {synced / without:.2f}x")
+    for number in at:
+        around = [1000 * one for one in seconds[max(0, number - AROUND) : number + AROUND]]
+        results.add(Case(f"snapshot {number:,}", "ms"), "calve", around)
     print(f"slowest: {max(seconds) * 1000:.0f} ms, mean {statistics.mean(seconds) * 1000:.1f} ms")
 
 

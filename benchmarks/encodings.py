@@ -16,7 +16,6 @@ ClickHouse is installed from PyPI into `.cache/chdb`, or left out.
 import argparse
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -30,8 +29,9 @@ from typing import Any
 import duckdb
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from harness import DATA, JAR, ROOT, package_versions, surroundings
 from peer_reader import CHDB, ENGINES
-from upserts import JAR, ROOT, Peer
+from upserts import Peer
 from workload import COLUMNS, Workload, make_workload
 
 RESULT = ROOT / "benchmarks" / "results" / "encodings.json"
@@ -212,7 +212,7 @@ def _engines(text: str) -> list[str]:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Make the tables, read them, and return what the page is made of."""
     began = time.perf_counter()
-    workload = make_workload(ROOT / ".cache" / "bench", options.rows, options.batches, options.changes)
+    workload = make_workload(DATA, options.rows, options.batches, options.changes)
     expected = folder / "expected.parquet"
     with duckdb.connect(":memory:") as connection:
         live = f"SELECT * EXCLUDE (op) FROM {workload.last_changes()} WHERE op <> 'd' ORDER BY id"
@@ -237,10 +237,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     _say(f"done in {time.perf_counter() - began:.0f} s")
     return {
         "workload": {name: getattr(options, name) for name in ("rows", "batches", "changes", "scans", "limit")},
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[2], 1),
-        "versions": {"python": platform.python_version(), **versions},
+        **(surroundings() | {"load": round(os.getloadavg()[2], 1), "versions": {**package_versions(()), **versions}}),
         "tables": [{"name": one.name, "files": one.files, "deletes": one.deletes} for one in tables],
         "cells": [asdict(cell) for cell in cells],
     }

@@ -20,16 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from harness import DATA, Case, Recording, add_arguments, recording
 from peer_reader import duckdb_with_iceberg
 from workload import COLUMNS, DDL, Workload, make_workload
 
 from tests.support.cpu import cpu_seconds
 
-ROOT = Path(__file__).resolve().parents[1]
 TIMES = ("cold", "warm")
 
 
@@ -82,6 +83,7 @@ def load_with_spark(folder: Path, home: Path) -> None:
     print(json.dumps({"started": started, "loads": found, "tables": []}))
 
 
+NAMES = {"calve": "calve", "spark": "Spark's own write"}
 SYSTEMS = {"calve": load_with_calve, "spark": load_with_spark}
 
 
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--files", type=int, default=1)
     parser.add_argument("--runs", type=int, default=3)
+    add_arguments(parser)
     parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
@@ -130,23 +133,29 @@ def main() -> None:
     if given.system:
         SYSTEMS[given.system](given.folder, given.home)
         return
-    workload = make_workload(ROOT / ".cache" / "bench", given.rows, 1)
+    workload = make_workload(DATA, given.rows, 1)
     folder = incoming(workload, given.files)
-    runs: dict[str, list[list[Load]]] = {system: [] for system in SYSTEMS}
-    for _ in range(given.runs):
-        for system in SYSTEMS:
-            started, loads = measured(system, folder, workload)
-            runs[system].append(loads)
-            words = ", ".join(
-                f"{n} {load.seconds:.2f} s ({load.cpu:.1f} CPU s)" for n, load in zip(TIMES, loads, strict=True)
-            )
-            print(f"{system}: {words}; session up in {started:.1f} s", flush=True)
+    with recording("load", "Initial load", given) as results:
+        runs: dict[str, list[list[Load]]] = {system: [] for system in SYSTEMS}
+        for _ in range(given.runs):
+            for system in SYSTEMS:
+                started, loads = measured(system, folder, workload)
+                runs[system].append(loads)
+                words = ", ".join(
+                    f"{n} {load.seconds:.2f} s ({load.cpu:.1f} CPU s)" for n, load in zip(TIMES, loads, strict=True)
+                )
+                print(f"{system}: {words}; session up in {started:.1f} s", flush=True)
+        record(results, runs, given)
+
+
+def record(results: Recording, runs: Mapping[str, Sequence[Sequence[Load]]], given: argparse.Namespace) -> None:
+    """Cold and warm loads are cases of their own."""
+    files = "" if given.files == 1 else f" in {given.files} files"
     for at, name in enumerate(TIMES):
-        mine, theirs = ([loads[at].seconds for loads in runs[system]] for system in SYSTEMS)
-        ratio = statistics.median(theirs) / statistics.median(mine)
-        spread = f"{min(theirs) / max(mine):.2f} to {max(theirs) / min(mine):.2f}"
-        rate = given.rows / statistics.median(mine)
-        print(f"{name}: {rate:,.0f} rows/s; {ratio:.2f}x of Spark's own write ({spread})")
+        case = Case(f"{given.rows:,} rows{files}, {name}", "s", NAMES["spark"], "rows and sum, by DuckDB")
+        for system, each in runs.items():
+            cpu = statistics.median(both[at].cpu for both in each)
+            results.add(case, NAMES[system], [both[at].seconds for both in each], cpu_s=cpu)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import JAR
 from peer_merge import session_with_runtime
 from peer_reader import duckdb_with_iceberg
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
-from upserts import JAR
 
 import calve
 from calve.catalog.connect import connect_embedded

@@ -13,7 +13,7 @@ from pyarrow.fs import LocalFileSystem
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from workload import COLUMNS, DDL, Workload
+from workload import Workload
 
 import calve
 from calve.clock import Clock, RandomIds
@@ -36,17 +36,17 @@ class Batches:
     """Offsets count folders: 1 is the initial load, n + 1 the n-th batch. `released` says how many there are."""
 
     name = "batches"
-    envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
+        self.envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(workload.columns))
         self.released = 0
 
     def open(self, _store: StateStore, _clock: Clock) -> "Batches":
         return self
 
     def schema(self, _spark: SparkSession) -> StructType:
-        return cast("StructType", StructType.fromDDL(DDL))
+        return cast("StructType", StructType.fromDDL(self._workload.ddl))
 
     took_all = False
     counts = "batches"
@@ -65,7 +65,7 @@ class Batches:
         return SourcePosition()
 
     def frame(self, spark: SparkSession, _start: Offsets, end: Offsets) -> DataFrame:
-        return spark.read.schema(DDL).parquet(self._folder(end))
+        return spark.read.schema(self._workload.ddl).parquet(self._folder(end))
 
     def arrow_records(
         self, _spark: SparkSession, _start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
@@ -127,7 +127,8 @@ def shape_of(table: Table) -> dict[str, object]:
 
 def main() -> None:
     """Answer requests from standard input."""
-    folder, home, _, deletes, key_index, *maintenance = sys.argv[1:]
+    folder, home, _, deletes, key_index, *more = sys.argv[1:]
+    maintenance, partition = [*more, "", ""][:2]
     source = Batches(Workload.at(Path(folder)))
     lake = calve.connect(home=home)
     lake.spark(master="local[2]", conf={"spark.driver.memory": "6g"})
@@ -136,7 +137,9 @@ def main() -> None:
     sink = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"])
     version = 3 if deletes == "vector" else None
     sink = sink.options(deletes=deletes, key_index=key_index, format_version=version)
-    query = sink.options(maintenance=maintenance[0] if maintenance else None).start()
+    if partition:
+        sink = sink.partition_by(partition)
+    query = sink.options(maintenance=maintenance or None).start()
     state = lake.state(None, sink.spec.sink_id)
     for line in sys.stdin:
         answer: dict[str, object]

@@ -16,6 +16,7 @@ import calve
 from calve.metrics import MAINTENANCE_SECONDS
 from calve.model.health import CommitReport, Status
 from calve.model.spec import Upsert
+from calve.pipeline.query import Query
 from calve.watch.commits import listening
 
 PATIENCE = 3600.0
@@ -90,6 +91,14 @@ def commits_kept() -> Iterator[list[CommitReport]]:
         yield kept
 
 
+def _one_file(query: Query, file: Path, incoming: Path) -> float:
+    """Seconds from the arrival of a file to its commit."""
+    began = time.perf_counter()
+    (incoming / file.name).hardlink_to(file)
+    query.await_caught_up(PATIENCE)
+    return time.perf_counter() - began
+
+
 def main() -> None:
     """Answer requests from standard input."""
     folder, home, _, deletes, version, maintenance = sys.argv[1:]
@@ -120,6 +129,8 @@ def main() -> None:
                         {"at": c.at_ms / 1000, "changes": c.changes, "seconds": c.seconds, "phases": dict(c.phases)}
                         for c in commits
                     ]
+                case "each":
+                    answer["files"] = [_one_file(query, file, incoming) for file in others]
                 case "settle":
                     query.await_maintained(600)
                 case _:

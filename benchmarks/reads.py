@@ -7,17 +7,16 @@ with position deletes (v2) and with deletion vectors (v3). Both count the rows a
 """
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness import DATA, JAR, Case, Recording, add_arguments, recording
 from peer_merge import session_with_runtime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from spark_tables import table_of_merge, table_of_sink
-from upserts import JAR, ROOT
 from workload import make_workload
 
 import calve
@@ -25,6 +24,7 @@ from calve.lake import TableRef
 
 BATCHES = 10
 NEEDED = ["id", "amount"]
+RUNTIME, CHECK = "Iceberg runtime", "rows and sum of every scan"
 
 
 def seconds_of(frame: Callable[[], DataFrame], expected: tuple[int, float]) -> float:
@@ -36,23 +36,23 @@ def seconds_of(frame: Callable[[], DataFrame], expected: tuple[int, float]) -> f
     return taken
 
 
-def compare(spark: SparkSession, name: str, ref: TableRef, expected: tuple[int, float], runs: int) -> None:
-    """Print the first and the median of the later scans of both."""
+def compare(
+    spark: SparkSession, case: Case, ref: TableRef, expected: tuple[int, float], results: Recording, runs: int
+) -> None:
+    """Record the first and the later scans of both."""
     location = ref.lake.open().load_table(str(ref)).metadata_location
     frames: dict[str, Callable[[], DataFrame]] = {
-        "calve": lambda: calve.read(spark, ref, columns=NEEDED),
-        "runtime": lambda: spark.read.format("iceberg").load(location),
+        "calve.read": lambda: calve.read(spark, ref, columns=NEEDED),
+        RUNTIME: lambda: spark.read.format("iceberg").load(location),
     }
     times: dict[str, list[float]] = {who: [] for who in frames}
     for turn in range(runs + 1):
         for who in sorted(frames, reverse=turn % 2 == 1):  # neither is always the one that finds everything warm
             times[who].append(seconds_of(frames[who], expected))
-    ratio = statistics.median(times["runtime"][1:]) / statistics.median(times["calve"][1:])
-    shown = {
-        who: f"first {t[0]:.2f} s, then {statistics.median(t[1:]):.2f} s ({min(t[1:]):.2f} to {max(t[1:]):.2f})"
-        for who, t in times.items()
-    }
-    print(f"{name:20} calve {shown['calve']}; runtime {shown['runtime']}; calve is {ratio:.1f}x as fast", flush=True)
+    for who, (first, *later) in times.items():
+        results.add(case, who, later, first=first)
+    ratio = results.ratios(case)["calve.read"].median
+    print(f"{case.name}: calve.read is {ratio:.1f}x as fast as the runtime", flush=True)
 
 
 def main() -> None:
@@ -60,18 +60,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=6)
+    add_arguments(parser)
     options = parser.parse_args()
-    workload = make_workload(ROOT / ".cache" / "bench", options.rows, BATCHES)
+    workload = make_workload(DATA, options.rows, BATCHES)
     expected = workload.reference(BATCHES)
-    with tempfile.TemporaryDirectory() as folder:
+    size = f"{options.rows:,} rows, {BATCHES} batches"
+    with (
+        recording("reads", "Scans of tables with deletes", options) as results,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         home = Path(folder)
         own = {deletes: table_of_sink(workload, home / deletes, deletes)[0] for deletes in ("equality", "position")}
         spark = session_with_runtime(home, JAR)
         for deletes, ref in own.items():
-            compare(spark, f"calve, {deletes}", ref, expected, options.runs)
-        for version, name in ((2, "MERGE INTO, position"), (3, "MERGE INTO, vectors")):
+            case = Case(f"{size}, {deletes} deletes", "s", RUNTIME, CHECK)
+            compare(spark, case, ref, expected, results, options.runs)
+        for version, name in ((2, "position deletes"), (3, "vectors")):
             ref, _ = table_of_merge(spark, workload, home / f"v{version}", merge_on_read=version)
-            compare(spark, name, ref, expected, options.runs)
+            case = Case(f"{size} of MERGE INTO, {name}", "s", RUNTIME, CHECK)
+            compare(spark, case, ref, expected, results, options.runs)
         spark.stop()
 
 

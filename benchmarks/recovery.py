@@ -17,9 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from harness import Case, Recording, add_arguments, recording
+from peer_reader import duckdb_with_iceberg
+
 import calve
 
 KILLED = -9
+CHECK = "rows, sum and values, by DuckDB"
+REPLAY, EACH = "the window read again", "a commit for every checkpoint"
 
 
 def make_files(folder: Path, files: int, rows: int) -> None:
@@ -28,7 +33,9 @@ def make_files(folder: Path, files: int, rows: int) -> None:
     rng = random.Random(7)
     for number in range(files):
         lines = (
-            json.dumps({"id": rng.randrange(files * rows // 4), "v": f"value {i}", "amount": i / 4, "seq": number})
+            json.dumps(
+                {"id": rng.randrange(files * rows // 4), "v": f"value {i}", "amount": i / 4, "seq": number * rows + i}
+            )
             for i in range(rows)
         )
         (folder / f"{number:05d}.json").write_text("\n".join(lines) + "\n")
@@ -67,8 +74,21 @@ def in_process(home: Path, folder: Path, how: str, faults: str = "") -> float:
     return float(done.stdout.split()[-1])
 
 
-def compare(files: int, rows: int) -> None:
-    """Print both tables."""
+def check(home: Path, folder: Path) -> None:
+    """Compare the rows of the table with the last change of each key."""
+    last = f"(SELECT id, unnest(arg_max(struct_pack(v, amount), seq)) FROM '{folder}/*.json' GROUP BY id)"
+    table = calve.connect(home=home).open().load_table("b.t").metadata_location
+    connection = duckdb_with_iceberg()
+    found, expected = (
+        connection.execute(f"SELECT count(*), sum(amount), count(DISTINCT (id, v)) FROM {rows}").fetchone()
+        for rows in (f"iceberg_scan('{table}')", last)
+    )
+    if found != expected:
+        raise SystemExit(f"{home.name} is wrong: {found}, expected {expected}")
+
+
+def compare(files: int, rows: int, results: Recording) -> None:
+    """Print and record both tables."""
     with tempfile.TemporaryDirectory(prefix="calve-recovery-") as scratch:
         root = Path(scratch)
         make_files(root / "in", files, rows)
@@ -79,13 +99,23 @@ def compare(files: int, rows: int) -> None:
             if in_process(home, root / "in", how, fault) != -1:
                 raise RuntimeError("the crash did not happen")
             found[how] = in_process(home, root / "in", how)
+            check(home, root / "in")
             print(f"  first commit after a crash at 90 %, {how}: {found[how]:.2f} s")
         print(f"  replay / stage: {found['replay'] / found['stage']:.2f}x")
+        size = f"{files} checkpoints of {rows:,} changes"
+        crash = Case(f"first commit after a crash at 90 % of {size}", "s", REPLAY, CHECK)
+        results.add(crash, "calve, staged", [found["stage"]])
+        results.add(crash, REPLAY, [found["replay"]])
         whole = {how: in_process(root / f"whole-{how}", root / "in", how) for how in ("stage", "each")}
+        for how in whole:
+            check(root / f"whole-{how}", root / "in")
         written = list((root / "whole-stage" / "warehouse").rglob("data/*.parquet"))
         print(f"  everything, staged and committed once: {whole['stage']:.2f} s, {len(written)} data files")
         print(f"  everything, a commit for every checkpoint: {whole['each']:.2f} s")
         print(f"  staging costs {whole['stage'] / whole['each']:.2f} of it")
+        every = Case(f"{size} without a crash", "s", EACH, CHECK)
+        results.add(every, "calve, staged", [whole["stage"]], data_files=len(written))
+        results.add(every, EACH, [whole["each"]])
 
 
 def main() -> None:
@@ -96,11 +126,13 @@ def main() -> None:
     parser.add_argument("--home", type=Path)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--how", default="")
+    add_arguments(parser)
     given = parser.parse_args()
     if given.how:
         print(run_once(given.home, given.folder, given.how))
     else:
-        compare(given.files, given.rows)
+        with recording("recovery", "Recovery from a crash", given) as results:
+            compare(given.files, given.rows, results)
 
 
 if __name__ == "__main__":

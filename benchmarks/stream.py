@@ -1,7 +1,7 @@
 """A steady stream: changes per second, CPU per million changes, and where the time goes; calve beside Flink.
 
     PYTHONPATH=. python benchmarks/stream.py [--rows 5000000] [--files 30] [--changes 100000 ...]
-        [--systems positions,flink] [--maintenance on|off|both] [--runs 1] [--json FILE]
+        [--systems positions,flink] [--maintenance on|off|both] [--runs 1]
 
 A table of `--rows` rows gets `--files` files of `--changes` changes (90 % updates of uniform keys, 5 % inserts, 5 %
 deletes), which are all there from the start; several numbers of changes are measured one after the other, each on a
@@ -30,36 +30,30 @@ that does something else; CPU seconds still do.
 
 import argparse
 import itertools
-import json
-import os
-import platform
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import duckdb
+from checking import CHECK, Digest, difference, digest_of_copy, digest_of_table, expected_digest
+from harness import DATA, JAR, ROOT, Case, Recording, add_arguments, recording
 from peer_merge import session_with_runtime
-from peer_reader import duckdb_with_iceberg
-from upserts import JAR, Peer
+from upserts import Peer
 from workload import CHANGES, COLUMNS, Workload, make_workload
 
 from calve.model.health import PHASES
 from tests.support.cpu import cpu_seconds
 
-ROOT = Path(__file__).resolve().parents[1]
 FLINK = ROOT / ".cache" / "flink"
 CALVE = {"positions": ("position", "2"), "vectors": ("vector", "3"), "equality": ("equality", "2")}
 """DELETES and FORMAT VERSION of the sinks."""
 SYSTEMS = (*CALVE, "flink")
 FEED = tuple(PHASES[: PHASES.index("load")])
 """Phases of the thread that reads; the others are the committer's."""
-PACKAGES = ("calve", "pyspark", "pyiceberg", "pyarrow", "numpy", "duckdb")
 
 
 @dataclass(frozen=True)
@@ -131,8 +125,8 @@ def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool)
     end = cpu_seconds(peer.pid)
     table = peer.ask("table")["table"]
     peer.end()
-    expected = _reference(workload, deletes=True)
-    found = _read_copied(table, home) if system == "equality" else _read(table)
+    expected = expected_digest(workload)
+    found = digest_of_copy(table, home) if system == "equality" else digest_of_table(table)
     _check(system, found, expected)
     phases: dict[str, float] = {}
     for commit in answer["commits"]:
@@ -181,7 +175,7 @@ def run_flink(workload: Workload, home: Path) -> Result:
     answer = peer.ask("stream")
     seconds, after = time.perf_counter() - loaded, cpu_seconds(peer.pid)
     peer.end()
-    _check("flink", _read_copied(answer["table"], home), _reference(workload, deletes=False))
+    _check("flink", digest_of_copy(answer["table"], home), expected_digest(workload, deletes=False))
     commits, done = [], 0
     for commit in answer["commits"]:
         done += commit["changes"]
@@ -231,59 +225,38 @@ def _make_changes(workload: Workload, home: Path) -> None:
     spark.stop()
 
 
-def _read(table: str) -> tuple[object, ...]:
-    """The digest of a table, by DuckDB."""
-    return _digest(duckdb_with_iceberg(), f"iceberg_scan('{table}')")
+def _check(system: str, found: Digest, expected: Digest) -> None:
+    if wrong := difference(found, expected):
+        raise SystemExit(f"{system} is wrong: {wrong}")
 
 
-def _read_copied(table: str, home: Path) -> tuple[object, ...]:
-    """The digest of a table with equality deletes: Spark copies its rows, DuckDB reads them."""
-    spark = session_with_runtime(home, JAR)
-    rows = spark.read.format("iceberg").load(table).select(*COLUMNS)
-    rows.write.option("compression", "zstd").parquet(str(home / "copy"))
-    spark.stop()
-    with duckdb.connect(":memory:") as connection:
-        return _digest(connection, f"read_parquet('{home / 'copy'}/*.parquet')")
+def _flink_versions() -> dict[str, str]:
+    code = "from importlib.metadata import version; print(version('apache-flink'))"
+    command = [str(FLINK / "venv" / "bin" / "python"), "-c", code]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    runtime = next((FLINK / "jars").glob("iceberg-flink-runtime*")).stem.rpartition("-")[2]
+    return {"apache-flink": found, "iceberg-flink-runtime": runtime}
 
 
-def _reference(workload: Workload, *, deletes: bool) -> tuple[object, ...]:
-    """The digest of the last change per key, by DuckDB."""
-    with duckdb.connect(":memory:") as connection:
-        return _digest(connection, f"(FROM {workload.last_changes()} {'WHERE op <> $$d$$' if deletes else ''})")
+def record(results: Recording, measured: Sequence[Result]) -> None:
+    """Keep the rates and times of streams of one size."""
+    one = measured[0]
+    name = f"{one.files} x {one.changes:,} changes on {one.rows:,} rows"
+    rate = Case(name, "changes/s", "Flink" if any(r.system == "flink" for r in measured) else "", CHECK)
+    between = Case(f"{name}, between two commits", "ms", "", CHECK)
+    for system in dict.fromkeys(_title(result) for result in measured):
+        own = [result for result in measured if _title(result) == system]
+        cpu = statistics.median(result.cpu for result in own)
+        results.add(rate, system, [r.rate for r in own], commits=own[0].commits, cpu_s_per_million=cpu)
+        if batches := [1000 * seconds for result in own for seconds in result.batches]:
+            phases = {name: 1000 * seconds / own[0].files for name, seconds in own[0].phases.items()}
+            results.add(between, system, batches, p90=_p90(batches), **{f"{n}_ms": ms for n, ms in phases.items()})
 
 
-def _digest(connection: duckdb.DuckDBPyConnection, relation: str) -> tuple[object, ...]:
-    """Rows, the sum of their amounts, and a sum of hashes of whole rows."""
-    connection.execute("SET TimeZone = 'UTC'")
-    found = connection.execute(
-        f"SELECT count(*), sum(amount), sum(hash({', '.join(COLUMNS)})::HUGEINT) FROM {relation}"
-    ).fetchone()
-    assert found is not None
-    return found
-
-
-def _check(system: str, found: tuple[object, ...], expected: tuple[object, ...]) -> None:
-    if found != expected:
-        raise SystemExit(f"{system} is wrong: rows, sum and hash are {found}; expected {expected}")
-
-
-def _versions(systems: list[str]) -> dict[str, str]:
-    found = {package: version(package) for package in PACKAGES}
-    if "flink" in systems:
-        python = FLINK / "venv" / "bin" / "python"
-        code = "from importlib.metadata import version; print(version('apache-flink'))"
-        found["apache-flink"] = subprocess.run(
-            [str(python), "-c", code], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        found["iceberg-flink-runtime"] = next((FLINK / "jars").glob("iceberg-flink-runtime*")).stem
-    revision = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "HEAD"],  # noqa: S607 - whichever git there is
-        check=False,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {**found, "python": platform.python_version(), "revision": revision, "machine": machine}
+def _title(result: Result) -> str:
+    if result.system == "flink":
+        return "Flink"
+    return f"calve, {result.system}{'' if result.maintenance else ', no maintenance'}"
 
 
 def _systems(text: str) -> list[str]:
@@ -295,7 +268,7 @@ def _systems(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Measure, print, and write JSON if asked to."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--files", type=int, default=30)
@@ -303,16 +276,24 @@ def main() -> None:
     parser.add_argument("--systems", type=_systems, default=["positions", "flink"])
     parser.add_argument("--maintenance", choices=("on", "off", "both"), default="on")
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    add_arguments(parser)
     given = parser.parse_args()
     if "flink" in given.systems and not (FLINK / "complete").exists():
         print("Flink is left out: scripts/fetch_flink.py .cache/flink has not fetched it")
         given.systems = [system for system in given.systems if system != "flink"]
-    results: list[Result] = []
+    versions = _flink_versions() if "flink" in given.systems else {}
+    with recording("stream", "A steady stream", given, **versions) as results:
+        for measured in measure(given):
+            record(results, measured)
+
+
+def measure(given: argparse.Namespace) -> Iterator[list[Result]]:
+    """All streams of one size after the other."""
     for changes in given.changes:
-        workload = make_workload(ROOT / ".cache" / "bench", given.rows, given.files, changes)
+        workload = make_workload(DATA, given.rows, given.files, changes)
         workload.files()
         kinds = {"on": (True,), "off": (False,), "both": (False, True)}[given.maintenance]
+        measured: list[Result] = []
         planned = [(s, on) for s in given.systems for on in (kinds if s in CALVE else (False,))]
         for _ in range(given.runs):
             for system, maintenance in planned:
@@ -322,15 +303,11 @@ def main() -> None:
                         result = run_flink(workload, home)
                     else:
                         result = run_calve(system, workload, home, maintenance=maintenance)
-                results.append(result)
+                measured.append(result)
                 print("\n".join(result.lines()), flush=True)
-        measured = [result for result in results if result.changes == changes]
         _compare(measured)
         _compare_maintenance(measured)
-    if given.json:
-        given.json.write_text(
-            json.dumps({"versions": _versions(given.systems), "results": [asdict(r) for r in results]})
-        )
+        yield measured
 
 
 def _compare_maintenance(results: list[Result]) -> None:

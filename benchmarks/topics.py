@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness import Case, add_arguments, recording
 from pyspark.sql import DataFrame, SparkSession
 
 import calve
@@ -30,6 +31,7 @@ from tests.support.servers import kafka as servers
 from tests.support.servers.java import jars_of
 
 PARTITIONS = 4
+CONNECTOR = "Spark's connector"
 TURNS = 3
 COLUMNS = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING"
 
@@ -43,14 +45,14 @@ def records(count: int) -> list[tuple[dict[str, int], dict[str, object]]]:
     ]
 
 
-def best(action: Callable[[], object]) -> float:
-    """Seconds of the quickest of some turns."""
+def turns(action: Callable[[], object]) -> list[float]:
+    """Seconds of some turns."""
     found = []
     for _ in range(TURNS):
         started = time.monotonic()
         action()
         found.append(time.monotonic() - started)
-    return min(found)
+    return found
 
 
 def consumed(frame: DataFrame) -> None:
@@ -85,8 +87,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=400_000)
-    count = parser.parse_args().records
-    with tempfile.TemporaryDirectory(prefix="calve-bench-") as scratch:
+    add_arguments(parser)
+    given = parser.parse_args()
+    count = given.records
+    with (
+        recording("topics", "Reading a topic", given) as results,
+        tempfile.TemporaryDirectory(prefix="calve-bench-") as scratch,
+    ):
         folder = Path(scratch)
         (folder / "kafka").mkdir()
         (folder / "in").mkdir()
@@ -100,8 +107,12 @@ def main() -> None:
                 part = made[count * number // PARTITIONS : count * (number + 1) // PARTITIONS]
                 text = "\n".join(json.dumps(value) for _, value in part)
                 (folder / "in" / f"{number}.json").write_text(text + "\n")
-            ours = best(lambda: consumed(by_calve(spark, broker.brokers, topic, folder / "state")))
-            theirs = best(lambda: consumed(by_connector(spark, broker.brokers, topic)))
+            reading = Case(f"{count:,} records, read alone", "s", CONNECTOR)
+            results.add(
+                reading, "calve", turns(lambda: consumed(by_calve(spark, broker.brokers, topic, folder / "state")))
+            )
+            results.add(reading, CONNECTOR, turns(lambda: consumed(by_connector(spark, broker.brokers, topic))))
+            ours, theirs = (min(one["values"]) for one in results.results)
             print(f"reading alone: {count / ours:,.0f} records/s, Spark's connector {count / theirs:,.0f}: ", end="")
             print(f"{theirs / ours:.2f} times its speed")
             lake = calve.connect(home=folder / "home")
@@ -114,6 +125,9 @@ def main() -> None:
                 }
                 for name, source in sources.items():
                     times[name].append(taken_in(lake, source, f"{name}{turn}"))
+            table = Case(f"{count:,} records, into a table", "s", "the same in files of JSON")
+            results.add(table, "calve, topic", times["topic"])
+            results.add(table, table.peer, times["files"])
             whole, files = min(times["topic"]), min(times["files"])
             print(f"into a table: {count / whole:,.0f} records/s, from files {count / files:,.0f}: ", end="")
             print(f"{files / whole:.2f} times their speed")

@@ -38,13 +38,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import JAR, ROOT, Case, Recording, add_arguments, recording
 from peer_merge import session_with_runtime
 from peer_reader import duckdb_with_iceberg
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
-from upserts import JAR, ROOT
 
 import calve
 from calve.catalog.connect import connect_embedded
@@ -56,6 +56,7 @@ from calve.maintain.orphans import OrphanOptions, remove_orphans
 from calve.model.files import Content, WrittenFile
 from tests.support.foreign import NAME, POSITION_DELETES, ForeignTable, exchange_files
 
+PROCEDURES, CHECK = "Spark's procedures", "rows and sum, by DuckDB"
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "amount", DoubleType(), required=False),
@@ -314,7 +315,7 @@ def _memory_below(root: int) -> dict[str, int]:
     return found
 
 
-def compare(folder: Path, scale: Scale, seconds: float) -> None:
+def compare(folder: Path, scale: Scale, seconds: float, results: Recording) -> None:
     """Make the table, let both sides work, check, and print."""
     deadline, home, made = time.perf_counter() + seconds, folder / "home", folder / "made"
     expected = make_table(home, scale)
@@ -337,10 +338,21 @@ def compare(folder: Path, scale: Scale, seconds: float) -> None:
     )
     for name in JOBS:
         ours, theirs = taken["calve"][name], taken["spark"][name]
+        _record(results, Case(f"{name}: {scale.files:,} files of {scale.rows:,} rows", "s", PROCEDURES, CHECK), taken)
         print(
             f"{name:10}{_seconds(ours):>10}{_seconds(theirs):>10}{ours.seconds / max(0.01, theirs.seconds):>8.2f}"
             f"{_memory(ours):>28}{_memory(theirs):>28}{ours.peak / max(1, theirs.peak):>8.2f}"
         )
+
+
+def _record(results: Recording, case: Case, taken: dict[str, dict[str, Taken]]) -> None:
+    job = case.name.partition(":")[0]
+    for side, system in (("calve", "calve"), ("spark", PROCEDURES)):
+        done = taken[side][job]
+        if done.ended:
+            results.add(case, system, [done.seconds], peak_mb=round(done.peak / 1e6))
+        else:
+            results.leave_out(case, system, f"not done after {done.seconds:.0f} s")
 
 
 def _seconds(taken: Taken) -> str:
@@ -361,13 +373,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--side", choices=["calve", "spark"], help=argparse.SUPPRESS)
+    add_arguments(parser)
     given = parser.parse_args()
     if given.side:
         work(given.side, given.folder)
         return
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+    with (
+        recording("upkeep", "Compaction, expiry and orphans", given) as results,
+        tempfile.TemporaryDirectory(dir=given.folder) as folder,
+    ):
         scale = Scale(given.files, given.rows, given.commits, given.orphans)
-        compare(Path(folder), scale, 60 * given.minutes)
+        compare(Path(folder), scale, 60 * given.minutes, results)
 
 
 if __name__ == "__main__":

@@ -28,11 +28,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from harness import DATA, JAR, Case, Recording, add_arguments, recording
 from peer_reader import read_by_duckdb, read_by_pyiceberg
 from workload import CHANGES, Workload, make_workload
 
-ROOT = Path(__file__).resolve().parents[1]
-JAR = ROOT / ".cache" / "jars" / "iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
 PEERS = {
     "positions": ("peer_calve.py", "position", "auto"),
     "searched": ("peer_calve.py", "position", "off"),
@@ -40,6 +39,14 @@ PEERS = {
     "equality": ("peer_calve.py", "equality", "off"),
     "merge": ("peer_merge.py",),
 }
+NAMES = {
+    **{name: f"calve, {name}" for name in PEERS},
+    "merge": "MERGE INTO, merge-on-read",
+    "by hand": "calve, after maintain",
+    "fresh": "fresh",
+}
+"""In the report."""
+CHECK = "rows and sum of every scan"
 
 
 class Peer:
@@ -58,10 +65,10 @@ class Peer:
         self._requests, self._answers = self._process.stdin, self._process.stdout
 
     @classmethod
-    def of(cls, script: Sequence[str], workload: Workload, home: Path) -> Self:
+    def of(cls, script: Sequence[str], workload: Workload, home: Path, jars: str = str(JAR)) -> Self:
         """A script of this folder, with its arguments."""
         name, *more = script
-        command = [sys.executable, str(Path(__file__).parent / name), str(workload.folder), str(home), str(JAR)]
+        command = [sys.executable, str(Path(__file__).parent / name), str(workload.folder), str(home), jars]
         return cls([*command, *more])
 
     @property
@@ -80,15 +87,21 @@ class Peer:
         try:
             self._requests.write(request + "\n")
             self._requests.flush()
-            for line in self._answers:
-                if line.startswith("{"):
-                    answer: dict[str, Any] = json.loads(line)
-                    return answer
+            if (found := self.answer()) is not None:
+                return found
         finally:
             late.cancel()
         if late.finished.is_set() and within is not None and self._process.wait() == -signal.SIGKILL:
             raise TimeoutError(f"{request}: no answer within {within:.0f} s")
         raise RuntimeError(f"{request}: the process ended with {self._process.wait()}")
+
+    def answer(self) -> dict[str, Any] | None:
+        """Wait for the next answer; None when the process ends instead."""
+        for line in self._answers:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        return None
 
     def end(self) -> None:
         """Let it finish."""
@@ -100,9 +113,9 @@ class Peer:
             self._process.wait()
 
 
-def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
+def run_size(rows: int, options: argparse.Namespace, results: Recording) -> dict[str, list[float]]:
     """Batch times of the systems on one size, after checking what they wrote."""
-    workload = make_workload(ROOT / ".cache" / "bench", rows, options.batches, options.changes)
+    workload = make_workload(DATA, rows, options.batches, options.changes)
     with tempfile.TemporaryDirectory() as folder:
         peers = {name: Peer.of(PEERS[name], workload, Path(folder) / name) for name in {*options.systems, "merge"}}
         loads = {name: peers[name].ask("load")["seconds"] for name in options.systems}
@@ -123,11 +136,29 @@ def run_size(rows: int, options: argparse.Namespace) -> dict[str, list[float]]:
         for line in reads.lines():
             print(f"{rows:>10,} rows  {line}", flush=True)
         index = peers["positions"].ask("index") if "positions" in options.systems else {}
+        _record(results, workload, times, beside, index)
+        reads.record(results, f"after {options.batches} batches of {options.changes:,}, {rows:,} rows")
         for line in _index_lines(index):
             print(f"{rows:>10,} rows  {line}", flush=True)
         for peer in peers.values():
             peer.end()
     return times
+
+
+def _record(
+    results: Recording,
+    workload: Workload,
+    times: Mapping[str, list[float]],
+    beside: Mapping[str, float],
+    index: Mapping[str, Any],
+) -> None:
+    name = f"{workload.changes:,} changes into {workload.rows:,} rows, {workload.batches} batches"
+    case = Case(name, "s", NAMES["merge"], CHECK)
+    for system, seconds in times.items():
+        facts = {} if system != "positions" or not index else {"index_bytes_per_row": index["bytes_per_row"]}
+        warm = seconds[len(seconds) // 2 :]
+        more = {"last_half": statistics.median(warm), "beside_batches": beside[system], **facts}
+        results.add(case, NAMES[system], seconds, first_batch=seconds[0], **more)
 
 
 def _tables(rows: int, peers: dict[str, Peer], options: argparse.Namespace) -> dict[str, str]:
@@ -184,6 +215,12 @@ class _Reads:
             ratio = f", {min(later) / fresh[engine]:.2f}x of fresh" if engine in fresh else ""
             yield f"{name:9} read by {engine:9} first {first:.2f} s, then {min(later):.2f} s{ratio}"
 
+    def record(self, results: Recording, when: str) -> None:
+        """Keep all scans but the first of each, which find everything cold."""
+        peer = "fresh" if any(name == "fresh" for name, _ in self._seconds) else NAMES["merge"]
+        for (name, engine), (first, *later) in self._seconds.items():
+            results.add(Case(f"scan by {engine} {when}", "s", peer, CHECK), NAMES[name], later, first=first)
+
     def _read_by_spark(self, table: str) -> tuple[int, float]:
         answer = self._spark.ask(f"read {table}")
         return int(answer["rows"]), float(answer["sum"])
@@ -198,7 +235,7 @@ def _late(series: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Print medians and ratios."""
+    """Measure, print and record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--batches", type=int, default=10)
@@ -206,11 +243,18 @@ def main() -> None:
     parser.add_argument("--systems", nargs="+", choices=PEERS, default=["positions", "equality", "merge"])
     parser.add_argument("--settle", action="store_true")
     parser.add_argument("--fresh", action="store_true")
+    add_arguments(parser)
     options = parser.parse_args()
+    with recording("upserts", "Batches of changes", options) as results:
+        measure(options, results)
+
+
+def measure(options: argparse.Namespace, results: Recording) -> None:
+    """Print medians and ratios."""
     medians: dict[int, dict[str, float]] = {}
     lates: dict[int, dict[str, float]] = {}
     for rows in options.rows:
-        times = run_size(rows, options)
+        times = run_size(rows, options, results)
         medians[rows] = {name: statistics.median(t) for name, t in times.items()}
         lates[rows] = {name: _late(t) for name, t in times.items()}
         for name, series in times.items():

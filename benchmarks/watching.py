@@ -41,6 +41,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from commits import commit_on_demand
+from harness import Case, add_arguments, recording
 
 import calve
 from calve import metrics
@@ -272,14 +273,19 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=20_000, help="Changes of a commit.")
     parser.add_argument("--page", action="store_true", help="Measure the CPU of the page alone, without Spark.")
     parser.add_argument("--seconds", type=float, default=20.0, help="Time of a round of --page.")
+    add_arguments(parser)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if given.page:
             shares = measure_page(Path(folder), given.rounds, given.seconds)
             print(f"page, metrics and one client: {spread(shares, '.2%')} of a core, goal 1%")
             return
-        embedded_session(Path(folder) / "spark")
-        found = measure_sink(Path(folder) / "home", given.rounds, given.commits, given.step)
+        with recording("watching", "What watching costs", given) as results:
+            embedded_session(Path(folder) / "spark")
+            found = measure_sink(Path(folder) / "home", given.rounds, given.commits, given.step)
+            case = Case(f"{given.rounds} rounds of {given.commits} commits", "changes/s", "calve, off")
+            for kind, measured in found.items():
+                results.add(case, f"calve, {kind}", [one.rate for one in measured])
     for kind, measured in found.items():
         rates, cpu = [one.rate for one in measured], [one.cpu for one in measured]
         print(f"{kind:>8}: {spread(rates, ',.0f')} changes/s; {spread(cpu, '.2f')} CPU s per million changes")

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from harness import DATA, Case, Recording, add_arguments, recording
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from workload import COLUMNS, make_workload
@@ -41,7 +42,7 @@ from calve.write.job import WriteJob, Writer, layout_of
 from calve.write.native_writer import NativeWriter
 from calve.write.task_writer import TaskWriter
 
-ROOT = Path(__file__).resolve().parents[1]
+PLAIN_WRITE = "plain write.parquet"
 ROWS = 5_000_000
 PARTITIONS = 4
 SIZES = (1_000, 10_000, 100_000, 300_000, 1_000_000)
@@ -113,9 +114,10 @@ def peak_of_workers() -> Iterator[list[int]]:
 class Bench:
     """Writes frames of changes into a folder that is emptied before every write."""
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, results: Recording) -> None:
         self.spark = spark
         self.folder = folder
+        self.results = results
 
     def write(
         self, writer: Writer, frame: DataFrame, rows: int, *, deletes: bool, by: tuple[PartitionBy, ...] = ()
@@ -139,7 +141,9 @@ class Bench:
         frame.write.option("compression", "zstd").parquet(str(self.folder / "plain"))
 
 
-def compare(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, tuple[float, float]]:
+def compare(
+    results: Recording, case: Case, ways: Mapping[str, Callable[[], object]], rounds: int
+) -> dict[str, tuple[float, float]]:
     """Median seconds and CPU seconds of every way; they take turns, and the first turn does not count."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for turn in range(rounds + 1):
@@ -148,7 +152,11 @@ def compare(ways: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, 
             way()
             if turn:
                 times[name].append((time.perf_counter() - started, cpu_seconds() - cpu))
-    return {n: (statistics.median(s for s, _ in t), statistics.median(c for _, c in t)) for n, t in times.items()}
+    found = {n: (statistics.median(s for s, _ in t), statistics.median(c for _, c in t)) for n, t in times.items()}
+    for name, taken in times.items():
+        system = name if name == case.peer else f"calve, {name}"
+        results.add(case, system, [seconds for seconds, _ in taken], cpu_s=found[name][1])
+    return found
 
 
 def changes_of(frame: DataFrame) -> DataFrame:
@@ -179,14 +187,16 @@ def made(spark: SparkSession, rows: int, keys: int) -> DataFrame:
 
 def load(bench: Bench, rounds: int) -> None:
     """The initial load."""
-    workload = make_workload(ROOT / ".cache" / "bench", ROWS, 10)
+    workload = make_workload(DATA, ROWS, 10)
     source = bench.spark.read.parquet(workload.initial)
     changes = changes_of(source)
     upserts = changes.withColumn(OP, F.lit(UPSERT).cast("byte"))
     native, tasks = NativeWriter(PARTITIONS), TaskWriter(PARTITIONS, 65_536)
     found = compare(
+        bench.results,
+        Case(f"load of {ROWS:,} rows", "s", PLAIN_WRITE),
         {
-            "plain write.parquet": lambda: bench.plain(source),
+            PLAIN_WRITE: lambda: bench.plain(source),
             "native": lambda: bench.write(native, upserts, ROWS, deletes=False),
             "native, with keys to delete": lambda: bench.write(native, upserts, ROWS, deletes=True),
             "native, may delete": lambda: bench.write(native, changes, ROWS, deletes=False),
@@ -196,7 +206,7 @@ def load(bench: Bench, rounds: int) -> None:
         rounds,
     )
     print(f"initial load of {ROWS:,} rows, {PARTITIONS} partitions (throughput as a ratio to plain)")
-    seconds, cpu = found["plain write.parquet"]
+    seconds, cpu = found[PLAIN_WRITE]
     for name, (s, c) in found.items():
         print(f"  {name:40} {s:6.2f} s  {seconds / s:5.2f}    CPU {c:6.2f} s  {cpu / c:5.2f}", flush=True)
 
@@ -213,7 +223,7 @@ def sizes(bench: Bench, rounds: int) -> None:
             "native": NativeWriter(2),
         }
         turns = {n: partial(bench.write, writer, frame, rows, deletes=True) for n, writer in ways.items()}
-        found = compare(turns, rounds)
+        found = compare(bench.results, Case(f"a batch of {rows:,} changes", "s"), turns, rounds)
         print(f"  {rows:>9,}  " + "   ".join(f"{n} {s:5.2f} {c:5.2f}" for n, (s, c) in found.items()), flush=True)
 
 
@@ -231,7 +241,8 @@ def partitions(bench: Bench, rounds: int) -> None:
         ways: dict[str, Writer] = {"driver": DriverWriter(None), "tasks": TaskWriter(2, 65_536)}
         for name, by in tables.items():
             turns = {n: partial(bench.write, writer, frame, rows, deletes=True, by=by) for n, writer in ways.items()}
-            found = compare(turns, rounds)
+            case = Case(f"a batch of {rows:,} changes, partitions: {name}", "s")
+            found = compare(bench.results, case, turns, rounds)
             shown = "   ".join(f"{n} {s:5.2f} {c:5.2f}" for n, (s, c) in found.items())
             print(f"  {rows:>9,}  {name:20} {shown}", flush=True)
 
@@ -243,6 +254,8 @@ def memory(bench: Bench, _rounds: int) -> None:
         with peak_of_workers() as peak:
             bench.write(TaskWriter(2, 65_536), made(bench.spark, rows, rows), rows, deletes=True)
         peaks.append(peak[0])
+        if len(peaks) > 1:
+            bench.results.add(Case(f"memory, {rows:,} changes", "MB"), "calve", [peak[0] / 1e6])
         print(f"  {rows:>10,} changes in 2 tasks: peak of a Python worker {peak[0] / 1e6:.0f} MB", flush=True)
     print(f"  10M changes to 1M changes: {peaks[2] / peaks[1]:.2f}")
 
@@ -255,11 +268,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=list(SECTIONS))
     parser.add_argument("--rounds", type=int, default=5)
+    add_arguments(parser)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with recording("writers", "Writing", options) as results, tempfile.TemporaryDirectory() as folder:
         spark = embedded_session(Path(folder) / "home", master="local[2]")
         for name in options.sections:
-            SECTIONS[name](Bench(spark, Path(folder) / "table"), options.rounds)
+            SECTIONS[name](Bench(spark, Path(folder) / "table", results), options.rounds)
         spark.stop()
 
 

@@ -1,0 +1,88 @@
+"""The cost model says what the measurements say where there are some, and grows as the code reads the index."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.readers import ROOT
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as path:
+        path.syspath_prepend(str(ROOT / "benchmarks"))
+        import cost_model  # noqa: PLC0415 - a script
+
+        yield cost_model
+    for name in ("cost_model", "harness"):
+        sys.modules.pop(name, None)
+
+
+def result(case: str, median: float, **facts: float) -> dict[str, Any]:
+    return {"case": case, "system": "calve, positions", "values": [median], "median": median, "facts": facts}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Batches of 20 ms + 2 us per change; half of it is the committer's."""
+    streams = [
+        result(
+            f"20 x {changes:,} changes on 5,000,000 rows, between two commits",
+            20 + 0.002 * changes,
+            index_ms=10 + 0.001 * changes,
+            read_ms=10 + 0.001 * changes,
+        )
+        for changes in (1_000, 10_000, 100_000, 1_000_000)
+    ]
+    rate = result("20 x 1,000 changes on 5,000,000 rows", 100_000.0, cpu_s_per_million=3.0)
+    (tmp_path / "stream.json").write_text(json.dumps({"runs": [{"results": [*streams, rate]}]}))
+    return tmp_path
+
+
+def test_the_fit_meets_measurements_that_follow_the_model(model: Any, results: Path) -> None:
+    measured = model.read_results(results)
+    assert measured.batch.fixed == pytest.approx(0.02, rel=1e-6)
+    assert measured.batch.per_change == pytest.approx(2e-6, rel=1e-6)
+    assert measured.commit.at(100_000) == pytest.approx(0.11, rel=1e-6)
+    assert measured.cpu_per_million == 3.0
+    assert model.predict(measured, 5_000_000, 100_000).seconds == pytest.approx(0.22, rel=1e-6)
+
+
+def test_a_batch_reads_whole_parts_until_its_keys_are_few_among_the_pages(model: Any, results: Path) -> None:
+    measured = model.read_results(results)
+    dense, sparse = (model.predict(measured, rows, 100_000) for rows in (1.5e8, 1e11))
+    kept = model.memory_on(32 << 30)
+    assert dense.index_read_mb == pytest.approx((16 * 1.5e8 - kept) / 1e6)
+    assert dense.index_requests == pytest.approx((16 * 1.5e8 - kept) / model.PART_BYTES)
+    assert sparse.index_requests == pytest.approx(100_000, rel=0.01)  # a page per change
+    assert sparse.index_read_mb == pytest.approx(100_000 * model.PAGE * 16 / 1e6, rel=0.01)
+
+
+def test_the_first_limit_is_the_memory_of_the_index(model: Any, results: Path) -> None:
+    first, second, *_ = model.limits(model.read_results(results), 100_000)
+    assert "no longer fits" in first.what
+    assert first.rows == pytest.approx(model.memory_on(32 << 30) / 16)
+    small = model.predict(model.read_results(results), 5_000_000, 100_000).seconds
+    assert "twice as long" in second.what
+    at_limit = model.predict(model.read_results(results), second.rows, 100_000).seconds
+    assert at_limit == pytest.approx(2 * small, rel=0.05)
+
+
+def test_larger_tables_of_growth_are_compared_and_not_fitted(model: Any, results: Path) -> None:
+    before = model.read_results(results)
+    batches = [{"seconds": 0.9}, {"seconds": 0.4}, {"seconds": 0.5}]
+    sizes = [{"rows": rows, "batches": batches, "index_bytes": 17 * rows} for rows in (1_000_000, 20_000_000)]
+    (results / "growth.json").write_text(json.dumps({"size": sizes}))
+    after = model.read_results(results)
+    assert after.grown == ((20_000_000, 100_000, 0.45),)
+    assert after.batch == before.batch
+    assert after.index_bytes == 17.0
+
+
+def test_without_results_it_says_what_it_needs(model: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"needs results of stream.py and upserts.py"):
+        model.read_results(tmp_path)
