@@ -3,9 +3,9 @@
     python benchmarks/startup.py [--runs 15]
 
 Each command runs in a process of its own, in turns; user and system time of the process count, not the clock, so that a
-busy machine changes little. The ratio is that of the medians, and the lowest time must be below the limit. DuckDB is its
-Python package, and its command line where there is one on the path (`pip install duckdb-cli`). `SHOW SINKS` reads a home
-with five objects, `INFORMATION_SCHEMA` the metadata of a folder, in DuckDB.
+busy machine changes little. The ratio is that of the medians, and the lowest time must be below the limit. DuckDB is
+its Python package, and its command line where there is one on the path (`pip install duckdb-cli`). `SHOW SINKS` reads a
+home with five objects, `INFORMATION_SCHEMA` the metadata of a folder, in DuckDB.
 
 Importing pyiceberg, Arrow (which imports pandas) and SQLAlchemy takes seconds: statements about definitions do not
 import them, whether they read or store, nor do queries of INFORMATION_SCHEMA alone; `SHOW TABLES` and other queries do.
