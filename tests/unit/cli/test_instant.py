@@ -139,9 +139,9 @@ def test_the_copy_of_the_definitions_is_not_used_once_they_changed(tmp_path: Pat
     ("arguments", "said"),
     [
         (["sql", "SHOW SINKS", "--format", "jsno"], "'jsno' is not one of 'table', 'json', 'csv'"),
-        (["read", "shop.orders", "--limit", "x"], "a valid integer"),
-        (["read", "shop.orders", "--limit", "-1"], "greater than or equal to 0"),
-        (["serve", "--port", "65536"], "less than or equal to 65535"),
+        (["read", "shop.orders", "--limit", "x"], "Invalid value for '--limit'"),
+        (["read", "shop.orders", "--limit", "-1"], "Invalid value for '--limit'"),
+        (["serve", "--port", "65536"], "Invalid value for '--port'"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
         (["statsu"], "Did you mean 'status'?"),
     ],
