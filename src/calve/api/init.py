@@ -3,6 +3,7 @@
 The file is a proposal. Nothing is created, and no sink is started: `calve run` does that, after somebody has looked.
 """
 
+import os
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from calve.infer.folders import FolderReader, detect_format
 from calve.infer.guesses import Guesses, guess, is_debezium
 from calve.infer.sample import Sample, counted
 from calve.infer.schemas import avro_fields, avro_image, protobuf_fields, protobuf_image
-from calve.infer.topics import sample_topic, schema_of_keys, schema_of_values
+from calve.infer.topics import described_schema, sample_topic, schema_of_keys, schema_of_records, schema_of_values
 from calve.infer.values import InferenceNotes
 from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
@@ -86,7 +87,7 @@ class PipelineProposal:
 
 def propose_for_folder(location: str, file: str = PIPELINE) -> PipelineProposal:
     """Propose a pipeline for the files of a folder, to be written to `file`. Raises InvalidInput and TransientError."""
-    _check_folder(location)
+    check_folder(location)
     form, options = detect_format(absolute(location))
     notes = InferenceNotes()
     sample = FolderReader(absolute(location), form, options).sample(notes)
@@ -104,7 +105,8 @@ def propose_for_folder(location: str, file: str = PIPELINE) -> PipelineProposal:
     return _Writer(name, found, guesses, f"calve init {location}", file).proposal([f"FROM FILES ({listed})"])
 
 
-def _check_folder(location: str) -> None:
+def check_folder(location: str) -> None:
+    """Raise InvalidInput if a folder is not there."""
     try:
         check_there(absolute(location))
     except TransientError as error:
@@ -119,11 +121,12 @@ def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> PipelinePropos
     encoding = _encoding_of(registered, place)
     notes = InferenceNotes()
     sample = sample_topic(place.access, place.topic, encoding)
+    registered = registered and schema_of_records(registered, sample.records)
     changes = is_debezium(sample) or (registered is not None and _describes_changes(registered))
     envelope = Debezium() if changes else NoEnvelope()
     if registered is not None:
         fields = fields_of(registered, envelope, notes)
-        sample = replace(sample, looked=f"schema {registered.subject} version {registered.version}, {sample.looked}")
+        sample = replace(sample, looked=f"{described_schema(registered)}, {sample.looked}")
     else:
         _check_readable(sample, place)
         fields = columns_of_sample(sample, envelope, (), notes)
@@ -319,14 +322,22 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def check_output(output: Path, *, force: bool) -> None:
+    """Raise InvalidInput if a pipeline file is there already, unless `force` is set."""
+    if not force and os.path.lexists(output):
+        raise _output_exists(output)
+
+
+def _output_exists(output: Path) -> InvalidInput:
+    return InvalidInput(f"{output} already exists", hint="Give another --output, or --force to overwrite it.")
+
+
 def write_proposal(proposal: PipelineProposal, output: Path, *, force: bool) -> None:
     """Write a pipeline file. Raises InvalidInput if it exists, unless `force` is set."""
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(proposal.text)
     except FileExistsError as error:
-        raise InvalidInput(
-            f"{output} already exists", hint="Give another --output, or --force to overwrite it."
-        ) from error
+        raise _output_exists(output) from error
     except OSError as error:
         raise InvalidInput(f"{output} cannot be written", detail=f"{error}.") from error

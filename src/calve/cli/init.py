@@ -10,6 +10,8 @@ from calve.api.init import (
     PipelineProposal,
     RegistryLogin,
     TopicPlace,
+    check_folder,
+    check_output,
     connection_to_create,
     defined_access,
     propose_for_folder,
@@ -55,7 +57,10 @@ def _proposal(options: InitOptions, home: Path) -> PipelineProposal:
     if options.broker is None and options.connection is None:
         if options.registry or options.registry_user:
             raise InvalidInput("--registry is for topics", hint="Give --broker or --connection as well.")
+        check_folder(options.subject)
+        _check_output(options)
         return propose_for_folder(options.subject, file)
+    _check_output(options)
     client, login = _registry(options)
     if options.connection is not None:
         place = TopicPlace(options.subject, defined_access(home, options.connection), options.connection, created=False)
@@ -63,6 +68,12 @@ def _proposal(options: InitOptions, home: Path) -> PipelineProposal:
         broker = options.broker or ""
         place = TopicPlace(options.subject, BrokerAccess(broker), connection_to_create(home, broker), created=True)
     return propose_for_topic(place.with_registry(client, login), file)
+
+
+def _check_output(options: InitOptions) -> None:
+    """Before a sample is read, which may take a while."""
+    if str(options.output) != "-":
+        check_output(options.output, force=options.force)
 
 
 def _registry(options: InitOptions) -> tuple[RegistryClient | None, RegistryLogin | None]:

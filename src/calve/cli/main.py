@@ -34,6 +34,7 @@ from calve.cli.options import (
     ReadOptions,
     Token,
 )
+from calve.cli.parameters import InstantCommand, InstantCommands
 from calve.errors import CalveError, InvalidInput
 from calve.model.engine import Engine, ReadingEngine
 from calve.spark.worker_packages import WorkerExtra
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from calve.definitions.workplace import Workplace
 
 app = typer.Typer(
+    cls=InstantCommands,
     help="Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark.",
     no_args_is_help=True,
     add_completion=False,
@@ -82,7 +84,7 @@ def _main(
     """Keeps Apache Iceberg tables equal to a stream of changes, exactly once, on Spark."""
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def demo(
     home: Annotated[
         Path | None, typer.Option("--home", help="Keep the demo in this folder. Default: a temporary one.")
@@ -99,7 +101,7 @@ def demo(
     raise typer.Exit(run_demo(console(), home=home, rows=rows, updates=updates, quiet=quiet))
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def run(  # noqa: PLR0913 - a parameter for each option
     pipeline: Annotated[list[Path] | None, typer.Argument(help="Files with statements to apply first.")] = None,
     *,
@@ -166,7 +168,7 @@ def run(  # noqa: PLR0913 - a parameter for each option
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def plan(  # noqa: PLR0913 - a parameter for each option
     pipeline: Annotated[list[Path], typer.Argument(help="Files with statements, as for `calve run`.")],
     *,
@@ -199,7 +201,7 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def sql(  # noqa: PLR0913 - a parameter for each option
     statements: Annotated[str | None, typer.Argument(help="Statements separated by semicolons.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements; - for stdin.")] = None,
@@ -222,7 +224,7 @@ def sql(  # noqa: PLR0913 - a parameter for each option
     raise typer.Exit(run_sql(console(), _folder(home), text=statements, file=file, output=output, engine=engine))
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def status(  # noqa: PLR0913 - a parameter for each option
     sink: Annotated[
         str | None, typer.Argument(help="Name of a sink. Default: all.", autocompletion=_names_of_sinks)
@@ -256,7 +258,7 @@ def status(  # noqa: PLR0913 - a parameter for each option
     raise typer.Exit(run_status(_folder(home), sink, as_json=as_json, check=limits if check else None))
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def read(  # noqa: PLR0913 - a parameter for each option
     table: Annotated[str, typer.Argument(help="namespace.table, or a folder of Parquet, CSV or JSON files")],
     *,
@@ -315,7 +317,7 @@ def _is_folder(name: str) -> bool:
     return "/" in name or ("." not in name and Path(name).exists())
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def letters(  # noqa: PLR0913 - a parameter for each option
     sink: Annotated[str, typer.Argument(help="Name of a sink.", autocompletion=_names_of_sinks)],
     limit: Annotated[int | None, typer.Option(min=0, help="Rows to print. Default: 20 in a table, else all.")] = None,
@@ -358,7 +360,7 @@ def letters(  # noqa: PLR0913 - a parameter for each option
     show_letters(_workplace(home), sink, console(), reason=reason, since=since, output=output, limit=limit)
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def init(  # noqa: PLR0913 - a parameter for each option
     subject: Annotated[
         str, typer.Argument(help="A folder (a path, a URI or a pattern), or a topic.", metavar="FOLDER|TOPIC")
@@ -387,7 +389,7 @@ def init(  # noqa: PLR0913 - a parameter for each option
     run_init(options, _folder(home))
 
 
-@app.command("connect-info")
+@app.command("connect-info", cls=InstantCommand)
 def connect_info(
     subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
     engine: Annotated[ReadingEngine | None, typer.Option(help="Print only the text for this engine.")] = None,
@@ -406,7 +408,7 @@ def connect_info(
     show_recipes(console(), recipes(table))
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def verify(
     sink: Annotated[str, typer.Argument(help="Name of a sink.", autocompletion=_names_of_sinks)],
     home: Home = None,
@@ -432,7 +434,7 @@ def verify(
     raise typer.Exit(0 if found.none else 1)
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def maintain(  # noqa: PLR0913 - a parameter for each option
     subject: Annotated[str, typer.Argument(help="namespace.table, or the name of a sink", metavar="TABLE|SINK")],
     *,
@@ -486,7 +488,7 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
     """Print the script that completes commands, options and names of sinks in a shell.
 
@@ -499,7 +501,7 @@ def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> No
     sys.stdout.write(f"{script}\n")
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any free one.")] = 8080,
     host: Host = LOOPBACK,
@@ -517,7 +519,7 @@ def serve(
     run_page(console(quiet=quiet), _folder(home), PageOptions(host, port, token))
 
 
-@app.command("worker-requirements")
+@app.command("worker-requirements", cls=InstantCommand)
 def worker_requirements(
     extra: Annotated[
         list[WorkerExtra] | None, typer.Option("--extra", help="Also what this extra of calve needs.")
@@ -533,7 +535,7 @@ def worker_requirements(
     sys.stdout.writelines(f"{one}\n" for one in packages(extra or []))
 
 
-@app.command()
+@app.command(cls=InstantCommand)
 def version() -> None:
     """Print the version."""
     sys.stdout.write(f"calve {__version__}\n")

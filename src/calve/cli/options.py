@@ -1,6 +1,6 @@
 """Options that several commands share. Imported for `calve --help`: nothing here is slow to import."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +9,7 @@ import typer
 
 from calve.cli.logs import LogFormat, LogLevel
 from calve.model.engine import Engine
+from calve.values import value
 
 Home = Annotated[
     Path | None,
@@ -47,7 +48,7 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-@dataclass(frozen=True)
+@value
 class ReadOptions:
     """The options of `calve read`."""
 
@@ -57,7 +58,7 @@ class ReadOptions:
     where: str | None = None
 
 
-@dataclass(frozen=True)
+@value
 class PageOptions:
     """Where to serve the page, and who may see it."""
 
@@ -66,7 +67,7 @@ class PageOptions:
     token: str | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
+@value
 class ChangeSpan:
     """The options of `calve read --changes`."""
 

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +17,13 @@ from calve.definitions.edits import from_json, to_json
 from calve.definitions.objects import Definition
 from calve.definitions.pending import PendingState
 from calve.errors import CalveError
+from calve.values import value
 
 FORMAT: Final = 1
 """Of the copy; another one is not used."""
 
 
-@dataclass(frozen=True)
+@value
 class DefinitionsCopy:
     """The definitions of the metastore at one moment, oldest first, without pending edits."""
 

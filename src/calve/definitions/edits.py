@@ -4,13 +4,14 @@ Steps can be repeated: applied to definitions that they were applied to already,
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from calve.definitions.objects import ConcurrentEdit, Definition, SinkState, read_statement, spaces
 from calve.errors import InvalidInput
 from calve.sql.parts import FromLiteral
 from calve.sql.statements import CreateSecret
+from calve.values import value
 
 
 def created(known: Sequence[Definition], added: Iterable[Definition]) -> list[Definition]:
@@ -72,7 +73,7 @@ def _check_read(known: Sequence[Definition], definition: Definition) -> None:
         )
 
 
-@dataclass(frozen=True)
+@value
 class Steps:
     """Leads from one list of definitions to another."""
 

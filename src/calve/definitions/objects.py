@@ -1,6 +1,5 @@
 """A definition: an accepted statement, with an identity that outlives its changes."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from calve.errors import InvalidInput, TransientError
@@ -15,6 +14,7 @@ from calve.sql.statements import (
     CreateView,
     ObjectKind,
 )
+from calve.values import value
 
 _KINDS: Final[dict[type[Create], ObjectKind]] = {
     CreateSecret: ObjectKind.SECRET,
@@ -41,7 +41,7 @@ class ConcurrentEdit(TransientError):
     """Another process changed the definition since it was read."""
 
 
-@dataclass(frozen=True)
+@value
 class SinkState:
     """The state of a sink that ALTER sets besides its options."""
 
@@ -57,7 +57,7 @@ class SinkState:
 PLAIN: Final = SinkState()
 
 
-@dataclass(frozen=True)
+@value
 class Definition:
     """One object. `uid` never changes, `version` grows with every change."""
 

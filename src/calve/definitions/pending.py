@@ -17,7 +17,6 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ from calve.errors import CalveError, TerminalError, TransientError
 from calve.metastore.catalog_file import connect, metadata_locations, naming
 from calve.metastore.config import MetastoreConfig, below
 from calve.storage.local import make_private
+from calve.values import value
 
 NAMESPACE: Final = "metastore"
 MOST: Final = 100
@@ -36,7 +36,7 @@ _LOCK_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.01
 
 
-@dataclass(frozen=True)
+@value
 class PendingState:
     """What the SQLite file says, in one transaction."""
 

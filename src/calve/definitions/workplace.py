@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from calve.definitions.store import Definitions, DefinitionStore, HomeDefinition
 from calve.definitions.vault import Vault
 from calve.metastore.config import MetastoreConfig
 from calve.storage.local import make_private
+from calve.values import value
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from calve.metastore.metastore import Metastore
 
 
-@dataclass(frozen=True)
+@value
 class Workplace:
     """The environment in which statements are executed."""
 

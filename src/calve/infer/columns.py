@@ -24,7 +24,7 @@ from calve.infer.schemas import (
     protobuf_fields,
     protobuf_image,
 )
-from calve.infer.topics import sample_topic, schema_of_values
+from calve.infer.topics import described_schema, sample_topic, schema_of_records, schema_of_values
 from calve.infer.values import InferenceNotes, declared, type_of_json, type_of_texts
 from calve.model.change import RESERVED_PREFIX
 from calve.model.relation import FilesInput, KafkaInput, KnownColumn, SourcePlan
@@ -248,7 +248,7 @@ def _of_topic(
     if found.avro_schema is not None:
         fields, looked = _of_avro(parsed_schema(found.avro_schema), plan.envelope, notes), "the given schema"
     elif registry is not None:
-        fields, looked = of_registry(registry, found.topic, plan.envelope, notes)
+        fields, looked = _of_registry(registry, found.topic, sample.records, plan.envelope, notes)
     if fields is None:
         if not sample.records:
             raise InvalidInput(
@@ -261,14 +261,19 @@ def _of_topic(
     return replace(sample, looked=f"{looked}, {sample.looked}"), {**keys, **fields}
 
 
-def of_registry(
-    registry: RegistryClient, topic: str, envelope: Envelope | None, notes: InferenceNotes
+def _of_registry(
+    registry: RegistryClient,
+    topic: str,
+    records: Sequence[Sampled],
+    envelope: Envelope | None,
+    notes: InferenceNotes,
 ) -> tuple[dict[str, T.DataType] | None, str]:
     """The columns of a topic by the newest schema of its values, and which that is; None if there is none."""
     registered = schema_of_values(registry, topic)
     if registered is None:
         return None, ""
-    return fields_of(registered, envelope, notes), f"schema {registered.subject} version {registered.version}"
+    registered = schema_of_records(registered, records)
+    return fields_of(registered, envelope, notes), described_schema(registered)
 
 
 def fields_of(registered: RegisteredSchema, envelope: Envelope | None, notes: InferenceNotes) -> dict[str, T.DataType]:

@@ -1,6 +1,8 @@
 """Samples of topics, and the schemas of their records in a registry."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,7 @@ from calve.records.documents import Malformed
 from calve.source.kafka.avro import parsed_entry
 from calve.source.kafka.brokers import BrokerAccess, Brokers
 from calve.source.kafka.position import OffsetRange
-from calve.source.kafka.protobuf import first_message
+from calve.source.kafka.protobuf import first_message, messages_beside
 from calve.source.kafka.reader import Encoding, TopicReader
 from calve.source.kafka.registry import AVRO, PROTOBUF, RegisteredSchema, RegistryClient, RegistryEntry
 from calve.spark.version import arrow_schema_of
@@ -66,6 +68,29 @@ def _parsed(batch: pa.RecordBatch) -> Iterator[Sampled | str]:
 def schema_of_values(registry: RegistryClient, topic: str) -> RegisteredSchema | None:
     """The newest schema of a topic's values, under the name that serializers give it by default."""
     return _latest(registry, f"{topic}-value")
+
+
+def schema_of_records(registered: RegisteredSchema, records: Sequence[Sampled]) -> RegisteredSchema:
+    """The schema, of whose messages, if it has several, the one that most of the records are.
+
+    A decoded message has all its fields, set or not, so its names tell which one it is. Without any it is the first.
+    """
+    if registered.kind != PROTOBUF:
+        return registered
+    seen = Counter(frozenset(record.value) for record in records if isinstance(record.value, dict))
+    for names, _ in seen.most_common():
+        for message in messages_beside(registered.schema):
+            if names == {field.name for field in message.fields}:
+                return replace(registered, schema=message)
+    return registered
+
+
+def described_schema(registered: RegisteredSchema) -> str:
+    """`schema orders-value version 3`, with the message if the file has several."""
+    text = f"schema {registered.subject} version {registered.version}"
+    if registered.kind == PROTOBUF and len(messages_beside(registered.schema)) > 1:
+        text += f", message {registered.schema.full_name}"
+    return text
 
 
 def schema_of_keys(registry: RegistryClient, topic: str) -> RegisteredSchema | None:

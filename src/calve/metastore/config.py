@@ -22,9 +22,8 @@ are rejected. Characters with a meaning in a location are percent-encoded.
 """
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +31,7 @@ from typing import Any, Final
 from calve.errors import InvalidInput
 from calve.model.names import path_segment
 from calve.storage.local import location_of
+from calve.values import value
 
 DISTRIBUTION: Final = "metastore-distribution.toml"
 OVERRIDE: Final = "metastore-override.toml"
@@ -59,7 +59,7 @@ _KEYS: Final = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@value
 class ComponentConfig:
     """The location of a component, and the properties of its table."""
 
@@ -67,7 +67,7 @@ class ComponentConfig:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@value
 class MetastoreConfig:
     """A complete configuration."""
 
@@ -142,10 +142,16 @@ def period(amounts: Mapping[str, str]) -> timedelta:
 
 def _file(path: Path) -> dict[str, str]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("a configuration file of the metastore cannot be read", detail=f"{path}: {error}") from error
+    import tomllib  # noqa: PLC0415 - most homes have no such file, and commands should answer at once
+
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InvalidInput("a configuration file of the metastore cannot be read", detail=f"{path}: {error}") from error
     prefix = ".".join(_ROOT) + "."
     found = dict(_flat(content, ()))

@@ -5,10 +5,10 @@ transitions   how one step changes which rows of a file are live
 files         data files with all their transitions; each is read once, whatever the number of steps
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from calve.model.scan import EVERYTHING, Condition, DeleteFile, DeleteKind, ScanFile
+from calve.values import value
 
 CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER = "_change_type", "_commit_version", "_commit_timestamp", "_calve_frontier"
 """Columns that changes have besides those of the table."""
@@ -21,7 +21,7 @@ MAX_HOLD_MS = 7 * 24 * 3_600_000
 CHANGE_COLUMNS = (CHANGE_TYPE, VERSION, TIMESTAMP, FRONTIER)
 
 
-@dataclass(frozen=True)
+@value
 class TablePlace:
     """How far the history of a table was read: up to and including a snapshot, or nothing (None) of an empty table."""
 
@@ -39,7 +39,7 @@ class ChangeType(StrEnum):
     UPDATE_POSTIMAGE = "update_postimage"
 
 
-@dataclass(frozen=True)
+@value
 class ChangeStep:
     """A snapshot whose rows may differ from those of the snapshot before it."""
 
@@ -56,7 +56,7 @@ class ChangeStep:
 Deletes = tuple[DeleteFile, ...]
 
 
-@dataclass(frozen=True)
+@value
 class Transition:
     """The deletes of a file before and after a step; None where the file is not in the table."""
 
@@ -75,7 +75,7 @@ class Transition:
         return frozenset(self.before) ^ frozenset(self.after)
 
 
-@dataclass(frozen=True)
+@value
 class ChangedFile:
     """A data file of which some rows may appear or disappear within the range."""
 
@@ -92,7 +92,7 @@ class ChangedFile:
         return any(t.before is None or t.after is None for t in self.transitions)
 
 
-@dataclass(frozen=True)
+@value
 class ChangeScanPlan:
     """The plan to read the changes of a range."""
 

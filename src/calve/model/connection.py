@@ -1,10 +1,11 @@
 """Connections, checked and complete. Secrets are references, resolved when the connection is used."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from calve.values import value
 
-@dataclass(frozen=True)
+
+@value
 class SecretRef:
     """A secret by the identity of its definition."""
 
@@ -30,7 +31,7 @@ class Login(StrEnum):
     OAUTH2 = "oauth2"
 
 
-@dataclass(frozen=True)
+@value
 class AwsConnection:
     """Credentials, region and endpoint of AWS or of a compatible store."""
 
@@ -43,7 +44,7 @@ class AwsConnection:
     endpoint: str | None = None
 
 
-@dataclass(frozen=True)
+@value
 class CatalogConnection:
     """Address and credentials of an Iceberg catalog."""
 
@@ -63,7 +64,7 @@ class CatalogConnection:
     """Under which a SQL catalog keeps its tables."""
 
 
-@dataclass(frozen=True)
+@value
 class KafkaConnection:
     """Address and credentials of Kafka brokers. Certificates are PEM texts, or names of files with them."""
 
@@ -78,7 +79,7 @@ class KafkaConnection:
     key_password: SecretRef | None = None
 
 
-@dataclass(frozen=True)
+@value
 class SchemaRegistry:
     """Address and credentials of the registry with the schemas of Avro and Protobuf records."""
 

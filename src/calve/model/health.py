@@ -8,9 +8,9 @@ them. New fields get a default, so that files of older versions stay readable.
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from html import escape
 
 from calve.model.numbers import whole_number
+from calve.values import value
 
 _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
@@ -66,7 +66,7 @@ COMMITS_KEPT = 500
 """Commits that are kept for display, at least; at most twice as many."""
 
 
-@dataclass(frozen=True)
+@value
 class ProcessIdentity:
     """A process, such that another one that gets the same number later is not taken for it."""
 
@@ -79,7 +79,7 @@ class ProcessIdentity:
     """When the process started, in units of the machine; empty where it cannot be determined."""
 
 
-@dataclass(frozen=True)
+@value
 class StateChange:
     """A sink entered a state."""
 
@@ -134,7 +134,7 @@ commit needs of the table.
 """
 
 
-@dataclass(frozen=True)
+@value
 class MaintenanceReport:
     """One maintenance run: `kind` is compact, convert, expire, orphans or manifests."""
 
@@ -146,7 +146,7 @@ class MaintenanceReport:
     summary: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class TableHealth:
     """Files and snapshots of the table at one snapshot."""
 
@@ -173,7 +173,7 @@ class TableHealth:
         return min(1.0, self.position_deletes / self.rows) if self.rows else 0.0
 
 
-@dataclass(frozen=True)
+@value
 class SourcePart:
     """Position in one partition of a source (or in its only one). None: not reported by the source."""
 
@@ -198,7 +198,7 @@ class SourcePart:
         return max(0, self.read - self.oldest)
 
 
-@dataclass(frozen=True)
+@value
 class SourcePosition:
     """Where a sink is in its source."""
 
@@ -348,6 +348,8 @@ class Status:
 
     def _repr_html_(self) -> str:
         """For notebooks."""
+        from html import escape  # noqa: PLC0415 - all commands import this module, and only notebooks need it
+
         facts = [("sink", self.sink), *self._facts()]
         rows = "".join(f"<tr><th>{escape(n) or 'health'}</th><td>{escape(v)}</td></tr>" for n, v in facts)
         return f"<table>{rows}</table>"

@@ -5,11 +5,11 @@ read what. What is neither tested nor stated by an engine's own documentation co
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from calve.errors import InvalidInput
 from calve.suggest import closest, did_you_mean
+from calve.values import value
 
 _ICEBERG_V2, _ICEBERG_V3 = 2, 3
 
@@ -22,7 +22,7 @@ class Encoding(StrEnum):
     EQUALITY = "equality deletes"
 
 
-@dataclass(frozen=True)
+@value
 class Support:
     """What is known about one engine and one encoding."""
 
@@ -38,7 +38,7 @@ TESTED = Support(reads=True)
 UNKNOWN = Support(reads=None)
 
 
-@dataclass(frozen=True)
+@value
 class KnownReader:
     """An engine, and what it reads."""
 
@@ -97,7 +97,7 @@ READERS: tuple[KnownReader, ...] = (
 """By name. Tested means: with the versions that calve's tests use (pyproject.toml, Makefile)."""
 
 
-@dataclass(frozen=True)
+@value
 class Reader:
     """An engine that a sink names, with its version if the user gave one."""
 
@@ -152,7 +152,7 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in text.split(".")) if text else ()
 
 
-@dataclass(frozen=True)
+@value
 class TableEncodings:
     """A format version, and the encodings that a table of a sink may have in it."""
 

@@ -1,12 +1,11 @@
 """Planned sources, and the columns that are known before anything runs."""
 
-from dataclasses import dataclass
-
 from calve.model.connection import CatalogConnection, KafkaConnection, SchemaRegistry
 from calve.model.spec import Envelope, TableName
+from calve.values import value
 
 
-@dataclass(frozen=True)
+@value
 class KnownColumn:
     """A column and its type in Spark's notation."""
 
@@ -15,7 +14,7 @@ class KnownColumn:
     not_null: bool = False
 
 
-@dataclass(frozen=True)
+@value
 class Relation:
     """A source or a view. `columns` is None if only the data reveals them."""
 
@@ -31,7 +30,7 @@ def folder_of(location: str) -> str:
     return before.rpartition("/")[0] if star else location
 
 
-@dataclass(frozen=True)
+@value
 class FilesInput:
     """Files of a folder. `schema` is None if the envelope, or the files, determine the columns."""
 
@@ -43,7 +42,7 @@ class FilesInput:
     epoch_unit: str | None
 
 
-@dataclass(frozen=True)
+@value
 class GeneratorInput:
     """The load generator of orders."""
 
@@ -65,7 +64,7 @@ METADATA_TYPES = {
 """Metadata of a Kafka record that can become columns."""
 
 
-@dataclass(frozen=True)
+@value
 class KafkaInput:
     """Records of a topic. `schema` is None if the envelope determines the columns."""
 
@@ -84,7 +83,7 @@ class KafkaInput:
     """Do not test the connection."""
 
 
-@dataclass(frozen=True)
+@value
 class TableInput:
     """The changes of an Iceberg table. Its columns are those of the table, its key, too, unless one is declared."""
 
@@ -101,7 +100,7 @@ class TableInput:
 Input = FilesInput | GeneratorInput | KafkaInput | TableInput
 
 
-@dataclass(frozen=True)
+@value
 class SourcePlan:
     """A checked source. Without an envelope the input has its own."""
 

@@ -7,10 +7,12 @@ splits       parts of files; a task reads some
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
+
+from calve.values import value
 
 # ------------------------------------------------------------------------------------------------------- conditions
 
@@ -29,7 +31,7 @@ class ComparisonOperator(StrEnum):
     NOT_NULL = "is not null"
 
 
-@dataclass(frozen=True)
+@value
 class ColumnComparison:
     """A comparison of a column with a value.
 
@@ -41,14 +43,14 @@ class ColumnComparison:
     value: Any = None
 
 
-@dataclass(frozen=True)
+@value
 class AllOf:
     """Every part holds."""
 
     parts: tuple["Condition", ...]
 
 
-@dataclass(frozen=True)
+@value
 class AnyOf:
     """At least one part holds."""
 
@@ -86,7 +88,7 @@ class DeleteKind(StrEnum):
     VECTOR = "vector"
 
 
-@dataclass(frozen=True)
+@value
 class ContentId:
     """What an entry of a manifest refers to: a file or, of a Puffin file, one deletion vector in it.
 
@@ -100,7 +102,7 @@ class ContentId:
     """The data file of a vector."""
 
 
-@dataclass(frozen=True)
+@value
 class DeleteFile:
     """A file of deletes, or one deletion vector in it."""
 
@@ -124,7 +126,7 @@ class DeleteFile:
         return ContentId(self.path, self.offset, self.length, self.data_file)
 
 
-@dataclass(frozen=True)
+@value
 class ScanFile:
     """A data file to read."""
 
@@ -145,7 +147,7 @@ class ScanFile:
     """The id of its first row, unless the file states ids; None in tables without row ids."""
 
 
-@dataclass(frozen=True)
+@value
 class Pruned:
     """What a condition pruned, by reason."""
 
@@ -154,7 +156,7 @@ class Pruned:
     files_by_bounds: int = 0
 
 
-@dataclass(frozen=True)
+@value
 class ScanPlan:
     """The plan to read one snapshot. `snapshot_id` is None for a table without snapshots."""
 
@@ -184,7 +186,7 @@ class ScanPlan:
         return tuple({d: None for file in self.files for d in file.deletes if d.kind is kind})
 
 
-@dataclass(frozen=True)
+@value
 class SortFields:
     """The fields that rows are sorted by when they are written again; without any they keep their order."""
 
@@ -196,7 +198,7 @@ class SortFields:
 # ----------------------------------------------------------------------------------------------------------- splits
 
 
-@dataclass(frozen=True)
+@value
 class FileSplit:
     """The row groups of a file that start in [start, end)."""
 
@@ -205,7 +207,7 @@ class FileSplit:
     end: int
 
 
-@dataclass(frozen=True)
+@value
 class ReadTask:
     """Splits that are read one after another, with deletes that are loaded once."""
 

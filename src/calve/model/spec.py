@@ -12,9 +12,10 @@ from typing import Final
 from calve.errors import InvalidInput
 from calve.model.names import check_name
 from calve.model.readers import Reader, layouts, version_for
+from calve.values import value
 
 
-@dataclass(frozen=True)
+@value
 class PartitionBy:
     """One partition field. `transform` is Iceberg's name without the width: identity, bucket, day, ..."""
 
@@ -36,7 +37,7 @@ CHECKPOINTS_PER_WINDOW: Final = 300
 """Approximate number of checkpoints per window if no checkpoint interval is given."""
 
 
-@dataclass(frozen=True)
+@value
 class Pace:
     """The pause after a checkpoint that read everything available. A backlog is read without pauses."""
 
@@ -178,7 +179,7 @@ class EpochUnit(StrEnum):
     NANOS = "ns"
 
 
-@dataclass(frozen=True)
+@value
 class TableName:
     """Namespace and name."""
 
@@ -308,7 +309,7 @@ class Diff:
     columns: str | None = None
 
 
-@dataclass(frozen=True)
+@value
 class ChangeRows:
     """Rows of a change feed, as `calve.changes` returns them for every step, with before images.
 
@@ -328,7 +329,7 @@ MAX_STAGED_SIZE = 8_000_000_000
 """Default maximum of bytes that a sink without row times stages."""
 
 
-@dataclass(frozen=True)
+@value
 class RowTimes:
     """Rows have their own logical time instead of that of their checkpoint."""
 
@@ -351,7 +352,7 @@ LEAST_GRACE_MS = HOUR_MS
 GRACE_MS = DAY_MS
 
 
-@dataclass(frozen=True)
+@value
 class RetentionOptions:
     """How long a sink keeps old snapshots, and the files of expired ones."""
 
@@ -365,7 +366,7 @@ class RetentionOptions:
     """Files are removed this long after their snapshot expired."""
 
 
-@dataclass(frozen=True)
+@value
 class DayHours:
     """Part of every day, in minutes since midnight UTC; it may contain midnight."""
 
@@ -402,7 +403,7 @@ MOST_INTERLEAVED = 8
 """The most columns of a Z-order: with more of them, files could hardly be told apart by any."""
 
 
-@dataclass(frozen=True)
+@value
 class RowOrder:
     """The order of rows in files that compactions write: by columns, or by the Z-order of columns."""
 
@@ -433,7 +434,7 @@ class RowOrder:
         return f"zorder({', '.join(names)})" if self.interleaved else ", ".join(names)
 
 
-@dataclass(frozen=True)
+@value
 class CompactionOptions:
     """When a sink compacts its table, and what that may take from other work."""
 
@@ -455,7 +456,7 @@ EXTENSION_NAME, EXTENSION_METADATA = "ARROW:extension:name", "ARROW:extension:me
 """Keys of Arrow's field metadata."""
 
 
-@dataclass(frozen=True)
+@value
 class ArrowExtension:
     """The Arrow extension type of a column, for instance `geoarrow.wkb` over bytes."""
 
@@ -464,7 +465,7 @@ class ArrowExtension:
     metadata: str = ""
 
 
-@dataclass(frozen=True)
+@value
 class WriteOptions:
     """The sink's options of table files; the table's properties decide what is not set here."""
 
@@ -484,7 +485,7 @@ class WriteOptions:
             )
 
 
-@dataclass(frozen=True)
+@value
 class SinkSpec:
     """One sink. `sink_id` is its UUID; `version` grows when its definition changes and fences older definitions."""
 

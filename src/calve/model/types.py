@@ -7,7 +7,8 @@ text from which it can be restored, or refused.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from calve.values import value
 
 MAX_PRECISION = 38
 
@@ -22,7 +23,7 @@ UUID_MARK = "calve:uuid"
 UUID_PATTERN = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
-@dataclass(frozen=True)
+@value
 class ColumnType:
     """One type. Names are without parameters: `DECIMAL`, `decimal`."""
 

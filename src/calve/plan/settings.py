@@ -6,7 +6,7 @@ misspelt option does not pass the type checker.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -20,6 +20,7 @@ from calve.sql.options import Option, Options, SecretLiteral, SecretName
 from calve.sql.text import Span
 from calve.sql.values import format_duration, format_size, parse_duration, parse_size
 from calve.suggest import closest, did_you_mean
+from calve.values import value
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -43,7 +44,7 @@ Bound = int | timedelta
 Typed = str | bool | int | Decimal | timedelta | Identifier | SecretName | SecretLiteral
 
 
-@dataclass(frozen=True)
+@value
 class Setting(Generic[T]):
     """One option, declared as an attribute of a class: `COMMIT_INTERVAL` declares the option COMMIT INTERVAL.
 
@@ -176,7 +177,7 @@ class SettingGroup:
         return SqlError.at(where, f"{self.title} has no option {name}", hint=hint)
 
 
-@dataclass(frozen=True)
+@value
 class CheckedOptions:
     """The checked options of one statement. Raises TypeError when asked for an option of another group."""
 

@@ -4,7 +4,7 @@ Row times, partition fields, keys and types are checked against the known column
 view, and fields of structs, are checked once Spark knows their types (`iceberg/schema/creation.py`).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -48,6 +48,7 @@ from calve.sql.names import Identifier
 from calve.sql.parts import PartitionField, SinkMode, Transform
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.sql.values import format_duration
+from calve.values import value
 
 _OF_TIMES = (SinkOptions.WATERMARK_DELAY, SinkOptions.IDLE_TIMEOUT, SinkOptions.LATE_ROWS)
 
@@ -186,7 +187,7 @@ class OnOldProgress(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-@dataclass(frozen=True)
+@value
 class ViewText:
     """A view between source and sink; the query is in Spark's language."""
 
@@ -194,7 +195,7 @@ class ViewText:
     query: str
 
 
-@dataclass(frozen=True)
+@value
 class SinkPlan:
     """A checked sink. The key in `spec` is empty if the view determines it, or the table that the source reads."""
 

@@ -159,8 +159,9 @@ class Projection:
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    is_text = isinstance(value, UUID) and not isinstance(kind, pa.BaseExtensionType)
-    return pa.scalar(str(value) if is_text else value, kind)
+    if isinstance(value, UUID):  # which old versions of Arrow do not convert
+        return pa.scalar(value.bytes if isinstance(kind, pa.BaseExtensionType) else str(value), kind)
+    return pa.scalar(value, kind)
 
 
 def _nulls(array: pa.Array) -> pa.Array | None:

@@ -8,7 +8,6 @@ else.
 import re
 from collections.abc import Callable, Iterable
 from enum import StrEnum
-from importlib.metadata import PackageNotFoundError, requires, version
 
 from calve.errors import InvalidInput
 
@@ -28,9 +27,12 @@ _EXTRAS = {WorkerExtra.AWS: ("boto3",), WorkerExtra.KAFKA: ("confluent-kafka", "
 
 
 def worker_requirements(
-    extras: Iterable[WorkerExtra], requirements: Callable[[str], list[str] | None] = requires
+    extras: Iterable[WorkerExtra], requirements: Callable[[str], list[str] | None] | None = None
 ) -> tuple[str, ...]:
     """`name==version` of every package, as installed here, with all that they need. Raises InvalidInput."""
+    from importlib.metadata import requires  # noqa: PLC0415 - takes 15 ms, and `calve --help` imports this module
+
+    requirements = requirements or requires
     roots = [*_ALWAYS, *(name for extra in extras for name in _EXTRAS[extra])]
     for extra in extras:
         for name in _EXTRAS[extra]:
@@ -57,6 +59,8 @@ def _needed(requirement: str) -> re.Match[str] | None:
 
 
 def _installed(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - as above
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -5,10 +5,11 @@ An identifier keeps its case. In double quotes it matches exactly, otherwise cas
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from calve.errors import InvalidInput
 from calve.sql.text import Span
+from calve.values import value
 
 RESERVED = frozenset(
     {
@@ -36,7 +37,7 @@ def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-@dataclass(frozen=True)
+@value
 class Identifier:
     """The name of an object, a column or a field of a record."""
 
@@ -75,7 +76,7 @@ class Identifier:
         return self.name
 
 
-@dataclass(frozen=True)
+@value
 class FieldPath:
     """A column, or a field inside a column: `source.lsn`."""
 
@@ -103,7 +104,7 @@ _NARROW = 80
 _WIDE = 100
 
 
-@dataclass(frozen=True)
+@value
 class Listed:
     """A clause that ends with a list: `head (item, item)`."""
 

@@ -6,13 +6,14 @@ clear message, and only `reveal()` returns its text.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from itertools import pairwise
 
 from calve.errors import InvalidInput
 from calve.sql.names import Clause, Identifier, Listed, quoted_text
 from calve.sql.text import Span
+from calve.values import value
 
 HIDDEN = "<hidden>"
 
@@ -57,7 +58,7 @@ class SecretLiteral:
         return quoted_text(self._text) if reveal else HIDDEN
 
 
-@dataclass(frozen=True)
+@value
 class SecretName:
     """`SECRET name`: the value is resolved when it is used."""
 
@@ -87,7 +88,7 @@ def value_to_sql(value: Value, *, reveal: bool = False) -> str:
             return quoted_text(value)
 
 
-@dataclass(frozen=True)
+@value
 class Option:
     """One option. The name is in capitals, its words one space apart."""
 
@@ -100,7 +101,7 @@ class Option:
         return f"{self.name} = {value_to_sql(self.value, reveal=reveal)}"
 
 
-@dataclass(frozen=True)
+@value
 class Options:
     """Options by name: sorted, each at most once."""
 
@@ -154,7 +155,7 @@ def with_options(options: Options, *, reveal: bool) -> list[Clause]:
     return [Listed("WITH", options.items(reveal=reveal))] if options else []
 
 
-@dataclass(frozen=True)
+@value
 class OptionName:
     """The name of an option without a value, for RESET."""
 

@@ -1,16 +1,16 @@
 # ruff: noqa: ARG002 - all parts of one kind have one signature to print, also those without secrets
 """Parts of statements: origins of secrets, columns, inputs, envelopes, partition fields."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from calve.sql.names import Clause, FieldPath, Identifier, Listed, quoted_name, quoted_text
 from calve.sql.options import NO_OPTIONS, Options, SecretLiteral
+from calve.values import value
 
 # ---- secrets
 
 
-@dataclass(frozen=True)
+@value
 class FromEnvironment:
     """The value of an environment variable, read when it is used."""
 
@@ -20,7 +20,7 @@ class FromEnvironment:
         return f"FROM ENV {quoted_text(self.variable)}"
 
 
-@dataclass(frozen=True)
+@value
 class FromFile:
     """The contents of a file, read when it is used."""
 
@@ -30,7 +30,7 @@ class FromFile:
         return f"FROM FILE {quoted_text(self.path)}"
 
 
-@dataclass(frozen=True)
+@value
 class FromLiteral:
     """The value itself."""
 
@@ -45,7 +45,7 @@ SecretOrigin = FromEnvironment | FromFile | FromLiteral
 # ---- sources
 
 
-@dataclass(frozen=True)
+@value
 class ColumnClause:
     """A column of a source. `type` is in Spark's notation, in canonical form (see `grammar/types.py`)."""
 
@@ -57,7 +57,7 @@ class ColumnClause:
         return f"{self.name.to_sql()} {self.type}" + (" NOT NULL" if self.not_null else "")
 
 
-@dataclass(frozen=True)
+@value
 class JsonFormat:
     """Records are JSON text."""
 
@@ -65,7 +65,7 @@ class JsonFormat:
         return "FORMAT JSON"
 
 
-@dataclass(frozen=True)
+@value
 class AvroFormat:
     """Records are Avro: with the writer's schema, with a schema registry, or neither (the columns are the schema)."""
 
@@ -80,7 +80,7 @@ class AvroFormat:
         return "FORMAT AVRO"
 
 
-@dataclass(frozen=True)
+@value
 class ProtobufFormat:
     """Records are Protobuf, with their schemas in a registry."""
 
@@ -104,7 +104,7 @@ class Metadata(StrEnum):
     HEADERS = "HEADERS"
 
 
-@dataclass(frozen=True)
+@value
 class Include:
     """A column filled from a record's metadata; its default name is that of the metadata in lower case."""
 
@@ -115,7 +115,7 @@ class Include:
         return self.metadata.value + (f" AS {self.name.to_sql()}" if self.name else "")
 
 
-@dataclass(frozen=True)
+@value
 class KafkaClause:
     """Records of a topic."""
 
@@ -133,7 +133,7 @@ class KafkaClause:
         return found
 
 
-@dataclass(frozen=True)
+@value
 class FilesClause:
     """Files of a folder."""
 
@@ -143,7 +143,7 @@ class FilesClause:
         return [Listed("FROM FILES", self.options.items(reveal=reveal))]
 
 
-@dataclass(frozen=True)
+@value
 class GeneratorClause:
     """Rows that calve generates, deterministic for the same options."""
 
@@ -155,7 +155,7 @@ class GeneratorClause:
         return [Listed(head, self.options.items(reveal=reveal)) if self.options else head]
 
 
-@dataclass(frozen=True)
+@value
 class TableClause:
     """The changes of an Iceberg table: `connection.namespace.table`."""
 
@@ -172,7 +172,7 @@ Input = KafkaClause | FilesClause | GeneratorClause | TableClause
 # ---- envelopes
 
 
-@dataclass(frozen=True)
+@value
 class OrderClause:
     """Determines the latest change of a key: the greatest wins.
 
@@ -186,7 +186,7 @@ class OrderClause:
         return "ORDER BY " + ", ".join(path.to_sql() for path in self.fields) + (" GLOBAL" * self.across_checkpoints)
 
 
-@dataclass(frozen=True)
+@value
 class NoneEnvelope:
     """Every record is an insert."""
 
@@ -194,7 +194,7 @@ class NoneEnvelope:
         return "ENVELOPE NONE"
 
 
-@dataclass(frozen=True)
+@value
 class UpsertEnvelope:
     """A record replaces the row with its key. `delete_when` is a verbatim condition in Spark's language."""
 
@@ -207,7 +207,7 @@ class UpsertEnvelope:
         return "ENVELOPE UPSERT" + (f" ({', '.join(found)})" if found else "")
 
 
-@dataclass(frozen=True)
+@value
 class DebeziumEnvelope:
     """Records with before, after and op."""
 
@@ -217,7 +217,7 @@ class DebeziumEnvelope:
         return "ENVELOPE DEBEZIUM" + (f" ({self.order.to_sql()})" if self.order else "")
 
 
-@dataclass(frozen=True)
+@value
 class DiffEnvelope:
     """Records with a time and a multiplicity; a record with a progress mark advances the frontier."""
 
@@ -255,7 +255,7 @@ class Transform(StrEnum):
     VOID = "void"
 
 
-@dataclass(frozen=True)
+@value
 class PartitionField:
     """A field of the partition spec. `width` is the number of buckets, or the truncation width."""
 
@@ -275,7 +275,7 @@ def partition_by(fields: tuple[PartitionField, ...]) -> str:
     return "PARTITION BY (" + ", ".join(item.to_sql() for item in fields) + ")"
 
 
-@dataclass(frozen=True)
+@value
 class IcebergTarget:
     """The table that a sink writes; `aws` has the credentials of its store if they differ from the catalog's."""
 

@@ -6,7 +6,7 @@ Equal statements print the same text. The only exception to the rule above is a 
 prints as `<hidden>`, and only `to_sql(reveal=True)` can be parsed again. The actions of ALTER come first.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from calve.sql.names import Clause, FieldPath, Identifier, Listed, in_parentheses, many_lines, one_line, quoted_text
@@ -22,11 +22,12 @@ from calve.sql.parts import (
     partition_by,
 )
 from calve.sql.text import Span
+from calve.values import value
 
 # ruff: noqa: ARG002 - all actions and statements have one signature to print, also those without secrets
 
 
-@dataclass(frozen=True)
+@value
 class SetOptions:
     """SET (...)."""
 
@@ -36,7 +37,7 @@ class SetOptions:
         return f"SET {self.options.to_sql(reveal=reveal)}"
 
 
-@dataclass(frozen=True)
+@value
 class ResetOptions:
     """RESET (...): back to the defaults."""
 
@@ -46,7 +47,7 @@ class ResetOptions:
         return "RESET (" + ", ".join(name.text for name in self.names) + ")"
 
 
-@dataclass(frozen=True)
+@value
 class SetColumns:
     """SET COLUMNS: the new columns of a source."""
 
@@ -59,7 +60,7 @@ class SetColumns:
         return f"SET COLUMNS ({', '.join([*(column.to_sql() for column in self.columns), *key])})"
 
 
-@dataclass(frozen=True)
+@value
 class SetFrom:
     """SET FROM: another source or view for the same table."""
 
@@ -70,7 +71,7 @@ class SetFrom:
         return one_line([f"SET FROM {self.source.to_sql()}", *with_options(self.options, reveal=reveal)])
 
 
-@dataclass(frozen=True)
+@value
 class SetPartitioning:
     """SET PARTITION BY; without fields the table is no longer partitioned."""
 
@@ -80,7 +81,7 @@ class SetPartitioning:
         return f"SET {partition_by(self.fields)}"
 
 
-@dataclass(frozen=True)
+@value
 class Pause:
     """PAUSE."""
 
@@ -88,7 +89,7 @@ class Pause:
         return "PAUSE"
 
 
-@dataclass(frozen=True)
+@value
 class Resume:
     """RESUME."""
 
@@ -96,7 +97,7 @@ class Resume:
         return "RESUME"
 
 
-@dataclass(frozen=True)
+@value
 class AcceptSnapshot:
     """ACCEPT SNAPSHOT: continue from this snapshot although another writer committed it."""
 
@@ -154,7 +155,7 @@ class MetadataLevel(StrEnum):
     ALL = "ALL"
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Statement:
     """One statement; `where` is its text, without the semicolon."""
 
@@ -177,7 +178,7 @@ def _words(*words: str | bool | None) -> str:
     return " ".join(word for word in words if isinstance(word, str) and word)
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Create(Statement):
     """What all CREATE statements share."""
 
@@ -188,7 +189,7 @@ class Create(Statement):
         return _words("CREATE", kind.value, self.if_not_exists and "IF NOT EXISTS", self.name.to_sql())
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class CreateSecret(Create):
     """CREATE SECRET."""
 
@@ -198,7 +199,7 @@ class CreateSecret(Create):
         return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class CreateConnection(Create):
     """CREATE CONNECTION. `settings` are the options of WITH, which control the statement, not the connection."""
 
@@ -212,7 +213,7 @@ class CreateConnection(Create):
         return [self._head(ObjectKind.CONNECTION), target, *with_options(self.settings, reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class CreateSource(Create):
     """CREATE SOURCE. Without columns, the input has its own; without an envelope, the input's default applies.
 
@@ -236,7 +237,7 @@ class CreateSource(Create):
         return [Listed(head, tuple(items)) if items else head, *self.input.clauses(reveal=reveal), *after]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class CreateView(Create):
     """CREATE VIEW. The query is in Spark's language, verbatim."""
 
@@ -246,7 +247,7 @@ class CreateView(Create):
         return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class CreateSink(Create):
     """CREATE SINK. The default key is that of the source, the default mode UPSERT."""
 
@@ -269,7 +270,7 @@ class CreateSink(Create):
         return [*found, *with_options(self.options, reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Alter(Statement):
     """What all ALTER statements share."""
 
@@ -280,7 +281,7 @@ class Alter(Statement):
         return _words("ALTER", kind.value, self.if_exists and "IF EXISTS", self.name.to_sql())
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class AlterSecret(Alter):
     """ALTER SECRET: a new origin or value."""
 
@@ -290,7 +291,7 @@ class AlterSecret(Alter):
         return [self._head(ObjectKind.SECRET), self.origin.to_sql(reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class AlterConnection(Alter):
     """ALTER CONNECTION. `settings` are the options of WITH."""
 
@@ -302,7 +303,7 @@ class AlterConnection(Alter):
         return [head, self.action.to_sql(reveal=reveal), *with_options(self.settings, reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class AlterSource(Alter):
     """ALTER SOURCE: options of its input, or its columns."""
 
@@ -312,7 +313,7 @@ class AlterSource(Alter):
         return [self._head(ObjectKind.SOURCE), self.action.to_sql(reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class AlterView(Alter):
     """ALTER VIEW: a new query."""
 
@@ -322,7 +323,7 @@ class AlterView(Alter):
         return [f"{self._head(ObjectKind.VIEW)} AS", self.query]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class AlterSink(Alter):
     """ALTER SINK."""
 
@@ -332,7 +333,7 @@ class AlterSink(Alter):
         return [self._head(ObjectKind.SINK), self.action.to_sql(reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Drop(Statement):
     """DROP; with `cascade` also everything that depends on the object."""
 
@@ -346,7 +347,7 @@ class Drop(Statement):
         return [_words("DROP", self.kind.value, exists, self.name.to_sql(), cascade)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Show(Statement):
     """SHOW SINKS and the like; `like` is a pattern with % and _."""
 
@@ -357,7 +358,7 @@ class Show(Statement):
         return [f"SHOW {self.listing.value}" + (f" LIKE {quoted_text(self.like)}" if self.like is not None else "")]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class ShowCreate(Statement):
     """SHOW CREATE."""
 
@@ -368,7 +369,7 @@ class ShowCreate(Statement):
         return [f"SHOW CREATE {self.kind.value} {self.name.to_sql()}"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class ShowColumns(Statement):
     """SHOW COLUMNS FROM, or DESCRIBE: the columns of a table, a source or a view."""
 
@@ -378,7 +379,7 @@ class ShowColumns(Statement):
         return [f"SHOW COLUMNS FROM {self.name.to_sql()}"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class ShowSnapshots(Statement):
     """SHOW SNAPSHOTS FROM: the history of a table."""
 
@@ -388,7 +389,7 @@ class ShowSnapshots(Statement):
         return [f"SHOW SNAPSHOTS FROM {self.name.to_sql()}"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Explain(Statement):
     """EXPLAIN CREATE SINK: plan and check it, create nothing."""
 
@@ -399,7 +400,7 @@ class Explain(Statement):
         return [f"EXPLAIN {first}", *rest]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class Validate(Statement):
     """VALIDATE CONNECTION: test it."""
 
@@ -417,7 +418,7 @@ def _target(target: AnalyzeTarget) -> str:
     return quoted_text(target) if isinstance(target, str) else target.to_sql()
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class RefreshMetadata(Statement):
     """ANALYZE TABLE ... REFRESH METADATA. `columns` is None for all of them and empty for none."""
 
@@ -432,7 +433,7 @@ class RefreshMetadata(Statement):
         return [*found, "REFRESH METADATA" + (f" {quoted_text(self.level.value)} LEVEL" if self.level else "")]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class DropMetadata(Statement):
     """ANALYZE TABLE ... DROP METADATA."""
 
@@ -453,7 +454,7 @@ class MaintenanceKind(StrEnum):
     CONVERT = "CONVERT DELETES"
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class MaintainTable(Statement):
     """OPTIMIZE TABLE and the like. `where_text` is a condition in Spark's language, verbatim; only OPTIMIZE has one."""
 
@@ -469,7 +470,7 @@ class MaintainTable(Statement):
         return [*found, *with_options(self.options, reveal=reveal)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@value(kw_only=True)
 class SelectQuery(Statement):
     """SELECT or WITH ... SELECT, verbatim."""
 

@@ -5,13 +5,14 @@ Lines and columns are computed only when a message needs them.
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
+
+from calve.values import value
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
-@dataclass(frozen=True)
+@value
 class TextPosition:
     """A place: line and column from 1, offset from 0."""
 
@@ -23,7 +24,7 @@ class TextPosition:
         return f"line {self.line}, column {self.column}"
 
 
-@dataclass(frozen=True)
+@value
 class SqlText:
     """The text of a script."""
 
@@ -47,7 +48,7 @@ class SqlText:
         return starts[line - 1], end - (2 if self.text.endswith("\r\n", 0, end) else 1)
 
 
-@dataclass(frozen=True)
+@value
 class Span:
     """The characters from `start` (inclusive) to `end` (exclusive) of a text."""
 

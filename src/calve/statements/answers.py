@@ -1,21 +1,22 @@
 """Results of statements: a line of text, rows of texts, or typed rows of a query."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from calve.values import value
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True)
+@value
 class TextAnswer:
     """A line of text."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@value
 class RowsAnswer:
     """A table of texts."""
 
@@ -23,7 +24,7 @@ class RowsAnswer:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
+@value
 class PlainColumn:
     """A column whose values are plain values of Python: no lists, structs or maps."""
 
@@ -31,7 +32,7 @@ class PlainColumn:
     is_number: bool
 
 
-@dataclass(frozen=True)
+@value
 class PlainRows:
     """Rows of plain values, all of them here."""
 
@@ -56,7 +57,7 @@ class TypedRows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@value
 class QueryAnswer:
     """The rows of a query."""
 

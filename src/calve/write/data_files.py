@@ -372,7 +372,7 @@ class FilledFiles:
         self._files = files
         given, schema = parse_schema(target.schema_json).field_ids, parse_schema(target.file_schema_json)
         self._added = [
-            (field, pa.scalar(known.write_default, field.type))
+            (field, _default(known.write_default, field.type))
             for known, field in zip(schema.fields, arrow_schema(schema), strict=True)
             if known.field_id not in given
         ]
@@ -389,6 +389,11 @@ class FilledFiles:
         for field, value in self._added:
             rows = rows.append_column(field, pa.repeat(value, rows.num_rows))
         self._files.write(rows)
+
+
+def _default(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """A default value; old versions of Arrow convert no UUIDs."""
+    return pa.scalar(value.bytes if isinstance(value, uuid.UUID) else value, kind)
 
 
 class PartitionedFiles:

@@ -111,14 +111,17 @@ def test_messages_of_protobuf_give_columns_and_the_pipeline_reads_them(
     kafka: Kafka, registry: SchemaRegistry, tmp_path: Path
 ) -> None:
     topic = kafka.topic()
-    order = file_of({"Order": {"id": "int64", "tags": "repeated string", "paid": "bool"}})
+    order = file_of({"Shop": {"name": "string"}, "Order": {"id": "int64", "tags": "repeated string", "paid": "bool"}})
     number = registry.register_file(f"{topic}-value", order)
     key = registry.register_file(f"{topic}-key", file_of({"Key": {"id": "int64"}}))
     options = ["--broker", kafka.brokers, "--registry", registry.uri, "--registry-user", USER]
-    assert f"schema {topic}-value version 1, 1 partition, 0 records" in proposed(topic, *options)
+    without = proposed(topic, *options)
+    assert f"schema {topic}-value version 1, message shop.Shop, 1 partition, 0 records" in without
+    assert "  name STRING" in without
     keys, orders = message_class([file_of({"Key": {"id": "int64"}})], "shop.Key"), message_class([order], "shop.Order")
-    kafka.send(topic, [(encoded_message(key, [0], keys(id=1)), encoded_message(number, [0], orders(id=1, tags=["a"])))])
+    kafka.send(topic, [(encoded_message(key, [0], keys(id=1)), encoded_message(number, [1], orders(id=1, tags=["a"])))])
     text = proposed(topic, *options)
+    assert f"schema {topic}-value version 1, message shop.Order, 1 partition, 1 record" in text
     assert "  id BIGINT NOT NULL,\n  tags ARRAY<STRING>,\n  paid BOOLEAN,\n  PRIMARY KEY (id) NOT ENFORCED" in text
     assert f"FORMAT PROTOBUF USING SCHEMA REGISTRY (URL = '{registry.uri}', USER = '{USER}'" in text
     assert "cannot be read" not in text

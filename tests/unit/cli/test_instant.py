@@ -16,7 +16,7 @@ from tests.unit.metastore.sample import GENERAL
 
 pytestmark = pytest.mark.long
 
-HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
+HEAVY = {"numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyiceberg", "pyspark", "requests", "sqlalchemy"}
 PROBE = """
 import sys
 from contextlib import suppress
@@ -133,6 +133,23 @@ def test_the_copy_of_the_definitions_is_not_used_once_they_changed(tmp_path: Pat
     for damage in (before, b"", b"{", b'{"format": 0}', b"[]"):
         (tmp_path / "definitions.copy").write_bytes(damage)
         assert [one.name for one in HomeDefinitions(tmp_path, {}).all()] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sql", "SHOW SINKS", "--format", "jsno"], "'jsno' is not one of 'table', 'json', 'csv'"),
+        (["read", "shop.orders", "--limit", "x"], "Invalid value for '--limit'"),
+        (["read", "shop.orders", "--limit", "-1"], "Invalid value for '--limit'"),
+        (["serve", "--port", "65536"], "Invalid value for '--port'"),
+        (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),
+        (["statsu"], "Did you mean 'status'?"),
+    ],
+)
+def test_unusual_values_are_still_checked(arguments: list[str], said: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "calve", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_python_m_calve_is_the_command() -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
@@ -36,6 +37,9 @@ from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
 from tests.support.version_3_columns import add_defaults, add_row
 
+ARROW_KNOWS_UUIDS = tuple(map(int, pa.__version__.split(".")[:2])) >= (24, 0)
+"""pyiceberg passes a default value of type UUID to Arrow as it is, which the lowest version does not convert."""
+
 
 def rows_by_duckdb(run: Run) -> dict[int, dict[str, Any]]:
     found = {row.pop("id"): row for row in duckdb_rows(run.now.metadata_location)}
@@ -54,7 +58,8 @@ def rows_by_calve(run: Run) -> dict[int, dict[str, Any]]:
 
 def check(run: Run, wanted: dict[int, dict[str, Any]]) -> None:
     assert rows_by_duckdb(run) == wanted
-    assert rows_by_pyiceberg(run) == wanted
+    if ARROW_KNOWS_UUIDS:
+        assert rows_by_pyiceberg(run) == wanted
     assert rows_by_calve(run) == wanted
 
 

@@ -240,6 +240,19 @@ def test_a_missing_folder_is_reported_before_a_file_that_exists(
     assert "pipeline.sql" not in str(refused.exception)
 
 
+@pytest.mark.parametrize("place", [["orders"], ["topic", "--broker", "127.0.0.1:1"]])
+def test_a_file_that_exists_is_reported_before_anything_is_read(
+    place: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders").mkdir()
+    Path("orders", "1.json").write_text("not a record")
+    Path("pipeline.sql").write_text("mine")
+    refused = CliRunner().invoke(app, ["init", *place])
+    assert isinstance(refused.exception, InvalidInput)
+    assert refused.exception.primary == "pipeline.sql already exists"
+
+
 def test_unclear_formats_and_contradicting_options_are_refused(tmp_path: Path) -> None:
     path = folder(tmp_path, "mixed", [{"id": 1}])
     (path / "x.csv").write_text("id\n1\n")

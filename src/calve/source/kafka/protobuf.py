@@ -248,6 +248,18 @@ def first_message(entry: RegistryEntry) -> Any:
         raise InvalidInput("the Protobuf schema has no message", detail=f"{error.text}.") from error
 
 
+def messages_beside(message: Any) -> list[Any]:
+    """The descriptors of all messages of the file of a message, nested ones after those around them."""
+    found: list[Any] = []
+    waiting = list(message.file.message_types_by_name.values())
+    while waiting:
+        one = waiting.pop(0)
+        if not one.GetOptions().map_entry:
+            found.append(one)
+            waiting += one.nested_types
+    return found
+
+
 # ---- the wire format
 
 

@@ -1,7 +1,6 @@
 """ALTER and DROP."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor
@@ -32,6 +31,7 @@ from calve.sql.statements import (
     SinkAction,
     SourceAction,
 )
+from calve.values import value
 
 _KINDS = [kind.value for kind in ObjectKind]
 _SINK_USAGE = (
@@ -69,7 +69,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
     return ObjectKind(cursor.choose("kind of object", _KINDS))
 
 
-@dataclass(frozen=True)
+@value
 class _Thing:
     """The object, and whether it may be missing."""
 

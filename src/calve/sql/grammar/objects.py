@@ -1,7 +1,5 @@
 """CREATE SECRET, CREATE CONNECTION, CREATE VIEW, and what all CREATE statements share."""
 
-from dataclasses import dataclass
-
 from calve.sql.grammar import spark
 from calve.sql.grammar.cursor import Cursor
 from calve.sql.grammar.options import options, options_or_none, with_clause
@@ -9,11 +7,12 @@ from calve.sql.names import Identifier
 from calve.sql.options import SecretLiteral
 from calve.sql.parts import FromEnvironment, FromFile, FromLiteral, SecretOrigin
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSecret, CreateView, ObjectKind
+from calve.values import value
 
 _ORIGIN = "FROM ENV 'VARIABLE' | FROM FILE 'path' | AS 'value'"
 
 
-@dataclass(frozen=True)
+@value
 class CreateHead:
     """The part between the kind of an object and its definition."""
 
