@@ -7,9 +7,7 @@ snapshot, like all others. The driver indexes new files itself; if there are man
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
@@ -17,11 +15,12 @@ from calve.keylookup.index.build import KeyReader, indexed
 from calve.keylookup.index.key_index import FoundKeys, IndexBase, KeyIndex
 from calve.keylookup.index.manifest import IndexedFile, IndexOwner, Run
 from calve.keylookup.index.words import Keys, NotIndexable, sorted_keys
-from calve.keylookup.search import THREADS, SparkJobs
+from calve.keylookup.search import SparkJobs
 from calve.model.scan import ScanFile
 from calve.model.spec import KeyIndexUse
 from calve.model.table import TableState
-from calve.reader.key_positions import KeyMemory, PositionFinder
+from calve.reader.key_positions import KeyMemory, PositionFinder, RowFlags
+from calve.reader.resources import THREADS
 
 
 @dataclass(frozen=True)
@@ -156,10 +155,10 @@ class _Search:
 
     def live(self, file: ScanFile, found: FoundKeys) -> RowPositions:
         """The rows that are not deleted yet."""
-        left = ~self.finder.deleted(file)[found.positions]
+        left = ~self.finder.deleted(file).at(found.positions)
         return RowPositions(file, found.positions[left], found.keys[left])
 
-    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
+    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, RowFlags]:
         """Flags of deleted rows of the files at these paths; copies, because another thread reads them."""
         return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
 

@@ -28,6 +28,7 @@ from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.reader.key_positions import KeyMemory, MemoryLimits, PositionFinder
+from calve.reader.resources import UNBOUNDED, MemoryBudget
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ class DriverLimits:
 
 
 BY_MEASUREMENT = DriverLimits()
-MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000, positions=8_000_000)
-"""What the driver remembers about the files of one table: one byte for each row that may be deleted, eight for each
-position in delete files that it wrote."""
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=400_000_000, positions=8_000_000)
+"""What the driver remembers about the files of one table: one bit for each row that may be deleted, eight bytes for
+each position in delete files that it wrote. All tables together get no more than the budget of the process."""
 
 
 class PositionResolver:
@@ -67,11 +68,12 @@ class PositionResolver:
         rows: RowWriter,
         limits: DriverLimits = BY_MEASUREMENT,
         *,
+        memory: MemoryBudget = UNBOUNDED,
         timed: Timer = untimed,
     ) -> None:
         self._table, self._jobs, self._ids, self._index, self._rows = table, jobs, ids, index, rows
         self._limits, self._timed = limits, timed
-        self._remembered = KeyMemory(MEMORY)
+        self._remembered = KeyMemory(MEMORY, memory)
         self._last: KeyScan | None = None
 
     def resolve(

@@ -28,7 +28,7 @@ from calve.keylookup.index.parts import Entries, Part, Parts, encoded, rows_per_
 from calve.keylookup.index.words import Keys, NotIndexable, Words, is_short, widened, widest
 from calve.model.files import tier_of
 from calve.model.scan import ScanFile
-from calve.reader.key_positions import KeyMemory, key_columns
+from calve.reader.key_positions import KeyMemory, RowFlags, flags_at, key_columns
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 from calve.storage.state import NewRecords, StateStore
@@ -194,8 +194,6 @@ _HASHES = 1 << 64
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
 
-Flags = NDArray[np.bool_]
-
 
 def due(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The runs to merge now; usually none."""
@@ -215,7 +213,7 @@ class Merge:
     runs: tuple[Run, ...]
     live: frozenset[IndexedFile]
     """Data files of the snapshot."""
-    deleted: Mapping[str, Flags]
+    deleted: Mapping[str, RowFlags]
     """Deleted rows by path. Files that are not listed keep all entries."""
 
     def run(self, parts: Parts, fresh_name: Callable[[], str]) -> Run:
@@ -250,19 +248,19 @@ class Merge:
 
 @dataclass(frozen=True)
 class _Kept:
-    """The files of the new run, and one flag for each of their rows that may be deleted."""
+    """The files of the new run, and one bit for each of their rows that may be deleted."""
 
     numbers: Mapping[IndexedFile, int]
     starts: NDArray[np.int64]
-    """The start of a file's flags, by its number; -1 if it has none."""
-    flags: Flags
+    """The first bit of a file, by its number; -1 if it has none."""
+    bits: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, files: Sequence[IndexedFile], deleted: Mapping[str, Flags]) -> "_Kept":
-        flags = [deleted.get(file.path, np.empty(0, bool)) for file in files]
-        lengths = np.array([len(one) for one in flags], np.int64)
+    def of(cls, files: Sequence[IndexedFile], deleted: Mapping[str, RowFlags]) -> "_Kept":
+        bits = [deleted[file.path].bits if file.path in deleted else np.empty(0, np.uint8) for file in files]
+        lengths = np.array([8 * len(one) for one in bits], np.int64)
         starts = np.where(lengths > 0, np.cumsum(lengths) - lengths, -1)
-        joined = np.concatenate(flags) if flags else np.empty(0, bool)
+        joined = np.concatenate(bits) if bits else np.empty(0, np.uint8)
         return cls({file: number for number, file in enumerate(files)}, starts, joined)
 
     def placed(self, places: Words, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Words]:
@@ -272,6 +270,6 @@ class _Kept:
         positions = (places & _POSITION).astype(np.int64)
         starts = np.where(stays, self.starts[new], -1) if len(self.starts) else np.full(len(new), -1)
         known = np.flatnonzero(starts >= 0)
-        stays[known] = ~self.flags[starts[known] + positions[known]]
+        stays[known] = ~flags_at(self.bits, starts[known] + positions[known])
         which = np.flatnonzero(stays)
         return which, (new[which].astype(np.uint64) << _FILE_SHIFT) | positions[which].astype(np.uint64)

@@ -6,7 +6,6 @@ the data files.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,28 +18,21 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.clock import IdSource
 from calve.errors import CalveError, TransientError
-from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, index_by_tasks, run_of
+from calve.keylookup.index.build import BuildTasks, KeyReader, Merge, build, due, index_by_tasks, run_of
 from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
 from calve.keylookup.index.parts import DamagedIndex, KeyPlaces, Parts
 from calve.keylookup.index.words import Keys
 from calve.model.scan import ScanFile
+from calve.reader.key_positions import RowFlags
+from calve.reader.resources import NO_MEMORY, THREADS, MemoryBudget
 from calve.storage.state import StateStore
 
 _MANIFESTS, _PARTS = "manifests", "parts"
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
-_LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 1 << 30
-
-_LOOKUPS = os.cpu_count() or 1
-
 _log = logging.getLogger(__name__)
 
 Positions = NDArray[np.int64]
-
-
-def memory_on(machine: int) -> int:
-    """Bytes of parts to keep in memory on a machine with this much memory, which may run several sinks."""
-    return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,9 @@ class IndexBase:
 class KeyIndex:
     """The index of one sink. `inline` waits for merges, for tests."""
 
-    def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _LEAST_MEMORY, inline: bool = False) -> None:
+    def __init__(
+        self, store: StateStore, ids: IdSource, *, memory: MemoryBudget = NO_MEMORY, inline: bool = False
+    ) -> None:
         self._store, self._ids, self._inline = store, ids, inline
         self._parts = Parts(store, memory)
         self._opened: tuple[str, IndexManifest] | None = None
@@ -103,7 +97,7 @@ class KeyIndex:
         """The rows with the keys, which are sorted by hash; and the runs that cannot be read."""
         found: dict[IndexedFile, list[FoundKeys]] = {}
         lost: list[Run] = []
-        with ThreadPoolExecutor(_LOOKUPS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             asked = [[pool.submit(self._parts.lookup, part, keys, run.widths) for part in run.parts] for run in runs]
             for run, answers in zip(runs, asked, strict=True):
                 try:
@@ -157,7 +151,7 @@ class KeyIndex:
         return manifest
 
     def merge_if_due(
-        self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, Flags]]
+        self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, RowFlags]]
     ) -> None:
         """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths."""
         runs = due(manifest.runs)
