@@ -80,6 +80,11 @@ class KeyIndex:
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed later; None until they are listed."""
 
+    @property
+    def store(self) -> StateStore:
+        """Where the parts are."""
+        return self._store
+
     def opened(self, base: IndexBase) -> IndexManifest:
         """Open the index that the table names; without runs if there is no usable one."""
         if self._opened is not None and (self._opened[0], self._opened[1].owner) == (base.reference, base.owner):
@@ -151,16 +156,23 @@ class KeyIndex:
         return manifest
 
     def merge_if_due(
-        self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, RowFlags]]
+        self,
+        base: IndexBase,
+        manifest: IndexManifest,
+        deleted: Callable[[Collection[str]], Mapping[str, RowFlags]],
+        by_tasks: Callable[[int], SparkSession | None],
     ) -> None:
-        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths."""
+        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths.
+
+        `by_tasks` gets the number of entries, and returns the session whose tasks merge them; None for a thread.
+        """
         runs = due(manifest.runs)
         if self._merging is not None or not runs:
             return
         paths = {file.path for run in runs for file in run.files if file in base.live}
         merge = Merge(runs, base.live, deleted(paths))
         head = base.snapshots[0] if base.snapshots else None
-        thread = threading.Thread(target=self._merge, name="calve-index-merge", daemon=True)
+        thread = threading.Thread(target=self._merge, args=(by_tasks,), name="calve-index-merge", daemon=True)
         self._merging = _Merging(merge, head, thread)
         thread.start()
         if self._inline:
@@ -188,13 +200,19 @@ class KeyIndex:
         except TransientError as error:
             _log.warning("old files of the key index could not be removed: %s", error.primary)
 
-    def _merge(self) -> None:
+    def _merge(self, by_tasks: Callable[[int], SparkSession | None]) -> None:
         merging = self._merging
         if merging is None:
             return
         try:
             faults.reached("index.merge.before")
-            merging.result = merging.merge.run(self._parts, self._fresh)
+            spark = by_tasks(merging.merge.rows)
+            if spark is None:
+                merging.result = merging.merge.run(self._parts, self._fresh)
+            else:
+                result = merging.merge.run_by_tasks(self._store, f"{_PARTS}/{self._ids.new_id()}", spark)
+                self.adopt([result])
+                merging.result = result
             faults.reached("index.merge.after")
         except (CalveError, DamagedIndex) as error:
             _log.warning("runs of the key index could not be merged: %s", error)
