@@ -29,7 +29,7 @@ from calve.iceberg.files.store import remove_new
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.schema.readable import ReadTarget
 from calve.keylookup.index.build import indexed
-from calve.keylookup.index.manifest import Run
+from calve.keylookup.index.manifest import IndexedFile, Run
 from calve.keylookup.index.parts import DamagedIndex, Parts
 from calve.keylookup.index.words import Keys, NotIndexable, Words, widened, widest
 from calve.keylookup.search import write_deletes
@@ -165,7 +165,7 @@ class TaskLookup:
         parts = Parts(self.store)
         low, high = bounds_of_range(owner, self.ranges)
         for number, run in enumerate(self.runs):
-            files = np.array([self._numbers.get(file.path, -1) for file in run.files], np.int64)
+            files = np.array([self._numbers.get(file, -1) for file in run.files], np.int64)
             try:
                 found = [
                     parts.between(part, low, high).with_keys(keys, run.widths).places
@@ -219,9 +219,9 @@ class TaskLookup:
         return [file for group in self.groups for file in group]
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The number of each data file, by path."""
-        return {file.path: number for number, file in enumerate(self._files)}
+    def _numbers(self) -> dict[IndexedFile, int]:
+        """The number of each data file."""
+        return {indexed(file): number for number, file in enumerate(self._files)}
 
     @cached_property
     def _owners(self) -> Numbers:

@@ -77,11 +77,14 @@ def test_tasks_find_every_live_row_once_however_the_work_is_divided(
 
 
 def _table(home: Path) -> tuple[KeyedTable, list[Row]]:
+    """A table whose index has the files of all its rows but one, and these rows."""
     table = KeyedTable(home, SCHEMA, ["id"], index=KeyIndexUse.ON)
     rng = random.Random(3)
     rows: list[Row] = [{**random_row(rng), "id": number} for number in range(40)]
     for _ in range(3):
         table.apply([table.data(rows[:20]), table.data(rows[20:])], rows)
+    later: list[Row] = [{**rows[0], "id": 15}]
+    table.apply([table.data(later)], later)
     return table, rows
 
 
@@ -99,6 +102,19 @@ def test_a_damaged_part_is_told_to_every_task_so_that_none_takes_its_answer_for_
     answers = [work.write(batches, str(number)) for number, batches in enumerate(places_of)]
     assert [answer.lost for answer in answers] == [{lost}] * len(work.groups)
     assert not any(answer.is_complete for answer in answers)
+    table.close()
+
+
+def test_entries_of_another_file_at_the_same_path_are_ignored(tmp_path: Path) -> None:
+    table, rows = _table(tmp_path)
+    scan = table.iceberg.plan_keys(table.iceberg.load(), table.keys(rows), ())
+    runs = manifest_of(table).runs
+    known = {file for run in runs for file in run.files}
+    assert deleted_by(run_here(TaskLookup.of(scan, runs, table.state, "n", 2), random.Random(1)))
+    older = [replace(run, files=tuple(replace(file, size=file.size + 1) for file in run.files)) for run in runs]
+    work = replace(TaskLookup.of(scan, runs, table.state, "m", 2), runs=tuple(older))
+    assert not {file for run in older for file in run.files} & known
+    assert deleted_by(run_here(work, random.Random(1))) == []
     table.close()
 
 
