@@ -1,5 +1,6 @@
 """The steps of a lookup by tasks, without Spark: they find what the driver finds, however the work is divided."""
 
+import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -32,9 +33,10 @@ def shuffled(batches: Iterable[pa.RecordBatch], partitions: int, rng: random.Ran
 
 
 def run_here(work: TaskLookup, rng: random.Random) -> TaskAnswer:
-    """All steps in this process."""
+    """All steps in this process, each as a task gets it."""
     if not work.groups:
         return TaskAnswer()
+    work = pickle.loads(pickle.dumps(work))
 
     def step(act: Callable[..., Iterator[tuple[int, object]]], inputs: Sequence[Batches]) -> Iterator[pa.RecordBatch]:
         for batches in inputs:
