@@ -3,12 +3,25 @@
 from functools import partial
 
 from calve.cli.main import main
+from calve.keylookup.indexed import IndexedSearch, IndexLimits
 from calve.keylookup.resolver import DriverLimits, PositionResolver
-from calve.pipeline import sink
+from calve.pipeline import start
 from calve.write import batch
 
+
+def replace_by(module: object, name: str, value: object) -> None:
+    """Replace a name that a module really uses."""
+    names = vars(module)
+    if name not in names:
+        raise LookupError(f"{module} has no {name}")
+    names[name] = value
+
+
 if __name__ == "__main__":
-    vars(batch)["DRIVER_ROWS"] = 10
-    vars(batch)["tasks_for"] = lambda _size, _cores: 2
-    vars(sink)["PositionResolver"] = partial(PositionResolver, limits=DriverLimits(rows=10))
+    replace_by(batch, "DRIVER_ROWS", 10)
+    replace_by(batch, "tasks_for", lambda _size, _cores: 2)
+    replace_by(
+        start, "IndexedSearch", partial(IndexedSearch, limits=IndexLimits(rows=0, taken_rows=0, merged_rows=0, keys=0))
+    )
+    replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
     main()

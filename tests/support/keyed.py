@@ -24,6 +24,7 @@ from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import KeyIndexUse, WriteOptions
 from calve.model.table import Proposal
+from calve.reader.resources import UNBOUNDED
 from calve.storage.state import LocalState
 from calve.write.row_ids import RowIdWriter
 from tests.support.foreign import SINK, ForeignTable, Row
@@ -68,7 +69,9 @@ class KeyedTable(ForeignTable):
 
     def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
         """Create the resolver of a new process, without the memory of the last one. Merges run at once."""
-        index = IndexedSearch(KeyIndex(self.state, RandomIds(), inline=True), use or self._use, index_limits)
+        index = IndexedSearch(
+            KeyIndex(self.state, RandomIds(), memory=UNBOUNDED, inline=True), use or self._use, index_limits
+        )
         rows = RowIdWriter(self.iceberg, WriteOptions(), self._jobs)
         return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, rows, self._limits)
 

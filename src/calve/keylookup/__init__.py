@@ -3,6 +3,7 @@
     state, keys ──► IcebergTable.plan_keys   candidates: by bounds of files                       (driver)
                          │ resolver.py       by partitions and values of the keys, if these fit into memory
                          ├─► indexed.py      if it costs less: the key index, which adds the files that it lacks
+                         │                   (indexed_tasks.py: many keys, in Spark tasks)
                          ├─► search.py       few rows to search: threads of this process
                          └─► search.py       many: Spark tasks, one round of keys at a time
                          ▼ search.py         merged with older delete files, if there are many

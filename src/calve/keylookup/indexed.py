@@ -1,27 +1,35 @@
 """Looks up the keys of a batch in the sink's key index, and adds the data files that it lacks.
 
 A file that the index covers is not opened at all. Positions from the index are checked against the deletes of the
-snapshot, like all others. The driver indexes new files itself; if there are many, Spark tasks do.
+snapshot, like all others. The driver indexes new files itself; if there are many, Spark tasks do. It also looks up the
+keys itself, unless there are many (`indexed_tasks.py`).
 """
 
+import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.keylookup.index.build import KeyReader, indexed
 from calve.keylookup.index.key_index import FoundKeys, IndexBase, KeyIndex
-from calve.keylookup.index.manifest import IndexedFile, IndexOwner, Run
+from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
 from calve.keylookup.index.words import Keys, NotIndexable, sorted_keys
-from calve.keylookup.search import THREADS, SparkJobs
+from calve.keylookup.indexed_tasks import TaskLookup
+from calve.keylookup.search import SparkJobs
+from calve.model.files import WrittenFile
 from calve.model.scan import ScanFile
 from calve.model.spec import KeyIndexUse
 from calve.model.table import TableState
-from calve.reader.key_positions import KeyMemory, PositionFinder
+from calve.reader.key_positions import KeyMemory, PositionFinder, RowFlags
+from calve.reader.resources import THREADS
+
+_TRIES = 3
+"""Lookups by tasks, of which all but the last have found damaged runs."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,10 @@ class IndexLimits:
     """The most rows of new files that are indexed ahead of a lookup: about half a second."""
     taken_rows: int = 10_000_000
     """The most rows that the driver indexes at a time; Spark tasks index more."""
+    merged_rows: int = 50_000_000
+    """The most entries that the driver merges, in a thread; Spark tasks merge more."""
     keys: int = 5_000_000
-    """The most keys of a batch that are looked up in memory."""
+    """The most keys of a batch that the driver looks up; Spark tasks look up more."""
 
     def worthwhile(self, scan: KeyScan) -> bool:
         """Whether reading the keys of all candidates would cost more."""
@@ -56,6 +66,8 @@ class IndexAnswer:
     rest: KeyScan
     reference: str
     """The index manifest that the snapshot must name; empty if the index was not used."""
+    files: tuple[WrittenFile, ...] = ()
+    """Delete files that tasks have written, of other positions."""
     keys: tuple[pa.ChunkedArray, ...] = ()
     """The key columns that `RowPositions.keys` refers to."""
 
@@ -72,10 +84,12 @@ class IndexedSearch:
     def ask(self, scan: KeyScan, state: TableState, asking: "IndexRequest") -> IndexAnswer:
         """Look up the keys of a scan. Raises TransientError, TerminalError."""
         nothing = IndexAnswer((), scan, "")
-        if self._use is KeyIndexUse.OFF or sum(key.rows for key in scan.keys) > self._limits.keys:
+        if self._use is KeyIndexUse.OFF:
             return nothing
         if self._use is KeyIndexUse.AUTO and not self._limits.worthwhile(scan):
             return nothing
+        if sum(key.rows for key in scan.keys) > self._limits.keys:
+            return self._look_up_by_tasks(scan, _base(scan, state), asking) or nothing
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
         try:
             columns = finder.key_columns_of(scan.candidates[0].file)
@@ -114,8 +128,7 @@ class IndexedSearch:
         before = self._index.opened(base)
         found, lost = self._index.lookup(before.runs, keys)
         runs = [run for run in before.runs if run not in lost]
-        ahead, self._ahead = self._ahead, ()
-        runs_ahead = [run for run in ahead if set(run.files) <= base.live]
+        runs_ahead = self._taken_ahead(base)
         new = [*runs_ahead, *self._index_missing(scan, [*runs, *runs_ahead], search.asking)]
         more, lost = self._index.lookup(new, keys)
         runs += [run for run in new if run not in lost]
@@ -123,10 +136,47 @@ class IndexedSearch:
         covered = manifest.covered
         by_file = {indexed(c.file): c.file for c in scan.candidates}
         live = tuple(search.live(by_file[file], at) for file, at in {**found, **more}.items() if file in by_file)
-        self._index.merge_if_due(base, manifest, lambda paths: search.deleted(by_file.values(), paths))
+        self._keep_small(base, manifest, search, by_file.values())
+        return IndexAnswer(live, _without(scan, covered), manifest.name)
+
+    def _look_up_by_tasks(self, scan: KeyScan, base: IndexBase, asking: "IndexRequest") -> IndexAnswer | None:
+        """Look up in Spark tasks, which also write deletes; None if the index cannot answer."""
+        self._asked_before = True
+        spark = asking.jobs.session()
+        search = _Search(PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered), asking)
+        runs = [*self._index.opened(base).runs, *self._taken_ahead(base)]
+        for number in range(_TRIES):
+            runs += self._index_missing(scan, runs, asking)
+            manifest = self._index.publish(base, runs, asking.commit_id)
+            self._keep_small(base, manifest, search, [c.file for c in scan.candidates])
+            name = f"{asking.name}/{number}"
+            work = TaskLookup.of(scan, manifest.runs, self._index.store, name, spark.sparkContext.defaultParallelism)
+            found = work.run(spark)  # last of all: nothing may fail after deletes were written
+            if found.is_complete:
+                return IndexAnswer(found.found, _without(scan, manifest.covered), manifest.name, found.files)
+            if not found.is_indexable:
+                return None
+            _log.warning("%d runs of the key index are missing or damaged and will be rebuilt", len(found.lost))
+            runs = [run for at, run in enumerate(manifest.runs) if at not in found.lost]
+        return None
+
+    def _taken_ahead(self, base: IndexBase) -> list[Run]:
+        """The runs that were made ahead, if their files are in the table; they are no longer ahead."""
+        ahead, self._ahead = self._ahead, ()
+        return [run for run in ahead if set(run.files) <= base.live]
+
+    def _keep_small(
+        self, base: IndexBase, manifest: IndexManifest, search: "_Search", files: Collection[ScanFile]
+    ) -> None:
+        """Merge runs and remove old parts, if there are any."""
+        jobs, most = search.asking.jobs, self._limits.merged_rows
+        self._index.merge_if_due(
+            base,
+            manifest,
+            lambda paths: search.deleted(files, paths),
+            lambda rows: jobs.session() if rows > most else None,
+        )
         self._index.tidy(base, manifest)
-        rest = tuple(c for c in scan.candidates if indexed(c.file) not in covered)
-        return IndexAnswer(live, replace(scan, candidates=rest), manifest.name)
 
     def _index_missing(self, scan: KeyScan, runs: Sequence[Run], asking: "IndexRequest") -> tuple[Run, ...]:
         """Index the files that these runs lack."""
@@ -145,6 +195,8 @@ class IndexRequest:
     commit_id: str
     remembered: KeyMemory
     jobs: SparkJobs
+    name: str = ""
+    """Unique: names of delete files are derived from it."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +208,17 @@ class _Search:
 
     def live(self, file: ScanFile, found: FoundKeys) -> RowPositions:
         """The rows that are not deleted yet."""
-        left = ~self.finder.deleted(file)[found.positions]
+        left = ~self.finder.deleted(file).at(found.positions)
         return RowPositions(file, found.positions[left], found.keys[left])
 
-    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, NDArray[np.bool_]]:
+    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, RowFlags]:
         """Flags of deleted rows of the files at these paths; copies, because another thread reads them."""
         return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
+
+
+def _without(scan: KeyScan, covered: Collection[IndexedFile]) -> KeyScan:
+    """The scan of the files that the index lacks."""
+    return replace(scan, candidates=tuple(c for c in scan.candidates if indexed(c.file) not in covered))
 
 
 def _reader(scan: KeyScan, asking: IndexRequest) -> KeyReader:

@@ -10,7 +10,7 @@ from calve.iceberg.files.store import remove_new
 from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
-from calve.keylookup.indexed import IndexedSearch, IndexRequest
+from calve.keylookup.indexed import IndexAnswer, IndexedSearch, IndexRequest
 from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter, keep_ids
 from calve.keylookup.search import (
     FORGETFUL,
@@ -28,6 +28,7 @@ from calve.model.files import FileTotals, Manifest, ResolvedDeletes, WriteResult
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.model.table import TableState
 from calve.reader.key_positions import KeyMemory, MemoryLimits, PositionFinder
+from calve.reader.resources import UNBOUNDED, MemoryBudget
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class DriverLimits:
     """The most keys that a task holds in memory; every round searches the files again."""
 
     def allow(self, scan: KeyScan) -> bool:
-        return (
+        return not scan.candidates or (
             sum(c.file.rows for c in scan.candidates) <= self.rows
             and sum(c.key_bytes for c in scan.candidates) <= self.bytes
             and sum(key.rows for key in scan.keys) <= self.keys
@@ -50,9 +51,9 @@ class DriverLimits:
 
 
 BY_MEASUREMENT = DriverLimits()
-MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=50_000_000, positions=8_000_000)
-"""What the driver remembers about the files of one table: one byte for each row that may be deleted, eight for each
-position in delete files that it wrote."""
+MEMORY = MemoryLimits(key_bytes=64 << 20, deleted_rows=400_000_000, positions=8_000_000)
+"""What the driver remembers about the files of one table: one bit for each row that may be deleted, eight bytes for
+each position in delete files that it wrote. All tables together get no more than the budget of the process."""
 
 
 class PositionResolver:
@@ -67,11 +68,12 @@ class PositionResolver:
         rows: RowWriter,
         limits: DriverLimits = BY_MEASUREMENT,
         *,
+        memory: MemoryBudget = UNBOUNDED,
         timed: Timer = untimed,
     ) -> None:
         self._table, self._jobs, self._ids, self._index, self._rows = table, jobs, ids, index, rows
         self._limits, self._timed = limits, timed
-        self._remembered = KeyMemory(MEMORY)
+        self._remembered = KeyMemory(MEMORY, memory)
         self._last: KeyScan | None = None
 
     def resolve(
@@ -83,15 +85,16 @@ class PositionResolver:
             return ResolvedDeletes()
         self._remembered.retain(scan.live.keys(), {d.path for c in scan.candidates for d in c.file.deletes})
         self._last = scan
-        with self._timed("index"):
-            answer = self._index.ask(scan, state, IndexRequest(commit_id, self._remembered, self._jobs))
         name = f"{commit_id}/{self._ids.new_id()}"
+        with self._timed("index"):
+            asking = IndexRequest(commit_id, self._remembered, self._jobs, f"{name}/index")
+            answer = self._index.ask(scan, state, asking)
         if scan.place.vectors:
             found = self._find(answer.rest, answer.found, name)
             writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys))
             proposed = propose_with_ids(state, scan, found, writing, name)
         else:
-            written = self._search(answer.rest, answer.found, name)
+            written = self._search(answer, name)
             proposed = propose_deletes(self._table, scan, written, name, self._remembered)
         return replace(proposed, key_index=answer.reference)
 
@@ -123,17 +126,19 @@ class PositionResolver:
         """Use prepared runs, whose files are now in the table."""
         self._index.adopt(runs)
 
-    def _search(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> tuple[WrittenFile, ...]:
-        """Write deletes of the known positions and of those found in the candidates."""
-        if self._limits.allow(scan):
-            return write_deletes(scan.place, [*known, *self._search_here(scan)], name, self._remembered)
-        spark = self._jobs.session()
-        found: list[WrittenFile] = []
-        with _all_or_none(scan, found):
-            found += write_deletes(scan.place, known, name, self._remembered)
+    def _search(self, answer: IndexAnswer, name: str) -> tuple[WrittenFile, ...]:
+        """Write deletes of what the index found, and of what is found in the files that it lacks."""
+        scan, written = answer.rest, list(answer.files)
+        with _all_or_none(scan, written):
+            if self._limits.allow(scan):
+                found = [*answer.found, *self._search_here(scan)]
+                written += write_deletes(scan.place, found, name, self._remembered)
+                return tuple(written)
+            spark = self._jobs.session()
+            written += write_deletes(scan.place, answer.found, name, self._remembered)
             for search in self._searches(scan, name):
-                found += search_by_tasks(search, spark)
-        return tuple(found)
+                written += search_by_tasks(search, spark)
+        return tuple(written)
 
     def _find(self, scan: KeyScan, known: Sequence[RowPositions], name: str) -> list[RowPositions]:
         """The known positions and those found in the candidates; a file may occur several times."""

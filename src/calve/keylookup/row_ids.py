@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.planning.key_scan import AddedFile, KeyScan
 from calve.iceberg.sink_table import IcebergTable
-from calve.keylookup.search import THREADS, reading
+from calve.keylookup.search import reading
 from calve.model.files import FileTotals, RowsWithIds, WrittenFile
 from calve.model.scan import ScanFile
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, ids_at, key_columns_at, keys_and_ids_at
 from calve.reader.key_sets import KeySet
+from calve.reader.resources import THREADS
 from calve.reader.rows import live_rows
 
 ROUND_ROWS = 5_000_000

@@ -10,7 +10,6 @@ In tables of format version 3, tasks write nothing: they return the positions, a
 data file, with everything that was deleted in the file before (`replace_vectors`).
 """
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,11 +30,11 @@ from calve.model.scan import ContentId, DeleteFile, DeleteKind, ReadTask, ScanFi
 from calve.reader.deletes import TaskDeletes, paths_named, positions_by_path
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
+from calve.reader.resources import THREADS
 from calve.reader.splits import read_tasks
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 
-THREADS = os.cpu_count() or 1
 FORGETFUL = KeyMemory()
 """Remembers nothing."""
 

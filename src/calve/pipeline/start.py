@@ -27,7 +27,7 @@ from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.iceberg.snapshot.expired_files import IcebergFiles
 from calve.iceberg.snapshot.removal_journal import RemovalJournal
-from calve.keylookup.index.key_index import KeyIndex, memory_on
+from calve.keylookup.index.key_index import KeyIndex
 from calve.keylookup.indexed import IndexedSearch
 from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.resolver import PositionResolver
@@ -74,11 +74,11 @@ from calve.pipeline.survey import Measures, Survey
 from calve.pipeline.upkeep import HERE_ROWS, Upkeep
 from calve.pipeline.views import narrow
 from calve.reader.local import read_here
+from calve.reader.resources import process_memory
 from calve.source.files.definition import Files, FileSource
 from calve.source.port import BoundedFrame, Source
 from calve.source.table import TableChanges, with_reader
 from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
-from calve.spark.session import machine_memory
 from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
 from calve.storage.listing import check_there
 from calve.storage.local import location_of
@@ -354,9 +354,9 @@ class Start:
         rows = RowIdWriter(table, self._spec.write, self._jobs)
         if self._spec.ordered:
             return OrderedResolver(table, self._ids, rows)
-        index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=memory_on(machine_memory()))
+        index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=process_memory())
         search = IndexedSearch(index, self._spec.key_index)
-        return PositionResolver(table, self._jobs, self._ids, search, rows, timed=timed)
+        return PositionResolver(table, self._jobs, self._ids, search, rows, memory=process_memory(), timed=timed)
 
     @property
     def _keys_at(self) -> KeyPlace:

@@ -26,19 +26,48 @@ from calve.model.scan import ContentId, DeleteFile, DeleteKind, FileSplit, ScanF
 from calve.reader.deletes import NOTHING, Positions, TaskDeletes
 from calve.reader.key_sets import KeySet
 from calve.reader.projection import Projection
+from calve.reader.resources import UNBOUNDED, MemoryBudget
 from calve.reader.row_groups import GroupBounds
 from calve.reader.rows import group_offset
 from calve.spark.failures import own_file_failure
 
 _Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
 _Columns = dict[int, pa.ChunkedArray]
+_POSITION_BYTES = 8
+
+
+class RowFlags:
+    """One flag for each row of a file, as a bit."""
+
+    def __init__(self, rows: int, bits: NDArray[np.uint8] | None = None) -> None:
+        self.rows = rows
+        self.bits = np.zeros(-(-rows // 8), np.uint8) if bits is None else bits
+
+    def set(self, positions: Positions) -> None:
+        """Set the flags of some rows; positions behind the last row are ignored."""
+        inside = positions[positions < self.rows]
+        np.bitwise_or.at(self.bits, inside >> 3, (1 << (inside & 7)).astype(np.uint8))
+
+    def at(self, positions: Positions) -> NDArray[np.bool_]:
+        """The flags of some rows."""
+        return flags_at(self.bits, positions)
+
+    def copy(self) -> "RowFlags":
+        """The same flags, which do not change with these."""
+        return RowFlags(self.rows, self.bits.copy())
+
+
+def flags_at(bits: NDArray[np.uint8], positions: Positions) -> NDArray[np.bool_]:
+    """The flags at some positions, eight in a byte."""
+    found: NDArray[np.bool_] = (bits[positions >> 3] >> (positions & 7).astype(np.uint8)) & 1 == 1
+    return found
 
 
 @dataclass
 class _Gone:
     """The deleted rows of one file, by the deletes that were applied so far."""
 
-    rows: NDArray[np.bool_]
+    rows: RowFlags
     applied: set[ContentId] = field(default_factory=set)
     """The applied deletes, which never change."""
 
@@ -86,8 +115,9 @@ class KeyMemory:
     that this process wrote are not read back.
     """
 
-    def __init__(self, limits: MemoryLimits = NOTHING_KEPT) -> None:
+    def __init__(self, limits: MemoryLimits = NOTHING_KEPT, memory: MemoryBudget = UNBOUNDED) -> None:
         self._limits = limits
+        self._room = memory.share(self)
         self._known: dict[str, _Known] = {}
         self._written: dict[str, dict[str, Positions]] = {}
         """Positions by delete file and data file."""
@@ -100,13 +130,15 @@ class KeyMemory:
         """Forget all other data files and delete files."""
         with self._lock:
             for path in self._written.keys() - set(deletes):
-                self._positions -= sum(map(len, self._written.pop(path).values()))
+                self._forget_positions(sum(map(len, self._written.pop(path).values())))
             for path in self._vectors.keys() - set(deletes):
-                self._positions -= _room_of(self._vectors.pop(path))
+                self._forget_positions(_room_of(self._vectors.pop(path)))
             for path in self._known.keys() - set(paths):
                 known = self._known.pop(path)
-                self._key_bytes -= sum(_size(columns) for columns in known.columns.values())
-                self._deleted_rows -= len(known.gone.rows) if known.gone else 0
+                size = sum(_size(columns) for columns in known.columns.values())
+                self._key_bytes -= size
+                self._room.give(size)
+                self._forget_deleted(known.gone)
 
     def of(self, path: str) -> _Known:
         """What is known of a file."""
@@ -120,7 +152,7 @@ class KeyMemory:
         for one in contents:
             found.setdefault(one.file.path, []).append(one.positions)
         with self._lock:
-            if self._positions + rows <= self._limits.positions:
+            if self._positions + rows <= self._limits.positions and self._room.take(rows * _POSITION_BYTES):
                 self._written[path] = {file: np.concatenate(parts) for file, parts in found.items()}
                 self._positions += rows
 
@@ -132,9 +164,10 @@ class KeyMemory:
     def wrote_vector(self, path: str, blob: bytes) -> None:
         """Remember a deletion vector that was just written, if there is room."""
         with self._lock:
-            if self._positions + _room_of(blob) <= self._limits.positions:
+            room = _room_of(blob)
+            if self._positions + room <= self._limits.positions and self._room.take(room * _POSITION_BYTES):
                 self._vectors[path] = blob
-                self._positions += _room_of(blob)
+                self._positions += room
 
     def vector_in(self, delete: DeleteFile, deletes: TaskDeletes) -> bytes:
         """The blob of a vector, remembered or read. Raises OSError."""
@@ -146,23 +179,23 @@ class KeyMemory:
         """Remember the key columns of a row group if there is room."""
         size = _size(columns)
         with self._lock:
-            if name not in known.columns and self._key_bytes + size <= self._limits.key_bytes:
+            fits = name not in known.columns and self._key_bytes + size <= self._limits.key_bytes
+            if fits and self._room.take(size):
                 known.columns[name] = columns
                 self._key_bytes += size
 
-    def deleted(self, file: ScanFile, deletes: TaskDeletes) -> NDArray[np.bool_]:
+    def deleted(self, file: ScanFile, deletes: TaskDeletes) -> RowFlags:
         """One flag for each row of a file: whether it is deleted by position. Raises OSError, TerminalError."""
         wanted = {d.id: d for d in file.deletes if d.kind is not DeleteKind.EQUALITY}
         known = self.of(file.path)
         with self._lock:
             gone, known.gone = known.gone, None  # taken out, so that no other thread changes it
-            self._deleted_rows -= len(gone.rows) if gone else 0
+            self._forget_deleted(gone)
         if gone is None or not gone.applied <= wanted.keys():
-            gone = _Gone(np.zeros(file.rows, bool))
+            gone = _Gone(RowFlags(file.rows))
         for name, delete in wanted.items():
             if name not in gone.applied:
-                positions = self._positions_in(delete, file.path, deletes)
-                gone.rows[positions[positions < file.rows]] = True
+                gone.rows.set(self._positions_in(delete, file.path, deletes))
                 gone.applied.add(name)
         self._keep_deleted(known, gone)
         return gone.rows
@@ -175,9 +208,19 @@ class KeyMemory:
 
     def _keep_deleted(self, known: _Known, gone: _Gone) -> None:
         with self._lock:
-            if known.gone is None and self._deleted_rows + len(gone.rows) <= self._limits.deleted_rows:
+            fits = known.gone is None and self._deleted_rows + gone.rows.rows <= self._limits.deleted_rows
+            if fits and self._room.take(gone.rows.bits.nbytes):
                 known.gone = gone
-                self._deleted_rows += len(gone.rows)
+                self._deleted_rows += gone.rows.rows
+
+    def _forget_deleted(self, gone: _Gone | None) -> None:
+        if gone is not None:
+            self._deleted_rows -= gone.rows.rows
+            self._room.give(gone.rows.bits.nbytes)
+
+    def _forget_positions(self, count: int) -> None:
+        self._positions -= count
+        self._room.give(count * _POSITION_BYTES)
 
 
 def _room_of(blob: bytes) -> int:
@@ -214,7 +257,7 @@ class PositionFinder:
         with _searching(file):
             return self._deletes.key_columns_of(file, *more)
 
-    def deleted(self, file: ScanFile) -> NDArray[np.bool_]:
+    def deleted(self, file: ScanFile) -> RowFlags:
         """One flag for each row of a file: whether it is deleted by position. Raises TransientError, TerminalError."""
         with _searching(file):
             return self._remembered.deleted(file, self._deletes)
@@ -241,7 +284,7 @@ class PositionFinder:
         matching = np.concatenate(found) if found else NOTHING
         if not len(matching):
             return NOTHING
-        return matching[~self._remembered.deleted(split.file, self._deletes)[matching]]
+        return matching[~self._remembered.deleted(split.file, self._deletes).at(matching)]
 
 
 @contextmanager

@@ -59,6 +59,15 @@ class Tasks(Generic[T]):
         """Run one task for each partition of a frame; their values. Raises CalveError."""
         return self._collected(frame, partial(_run_partition, act))
 
+    def through(
+        self, frame: DataFrame, act: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+    ) -> DataFrame:
+        """An earlier step of the job: `act` turns the rows of a partition into others. It must have no effects.
+
+        Spark may repeat it at any time, so it reports nothing: its errors fail the job.
+        """
+        return frame.mapInArrow(partial(_raising, act, self.primary), schema)
+
     def _collected(self, frame: DataFrame, run: Callable[..., Iterator[tuple[int, T]]]) -> list[T]:
         task = partial(_reports, run, self.primary, _attempts(frame.sparkSession))
         with told_as(self.primary):
@@ -138,6 +147,17 @@ def _reports(
         except CAUGHT as error:
             value = _last(failure_of(error, primary), attempts)
         yield pa.RecordBatch.from_pydict({_REPORT: pa.array([pickle.dumps(value)], pa.binary())})
+
+
+def _raising(
+    act: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], primary: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from act(batches)
+    except CalveError as error:
+        raise TaskFailed(error.encode()) from error
+    except CAUGHT as error:
+        raise TaskFailed(failure_of(error, primary).encode()) from error
 
 
 def _last(error: CalveError, attempts: int) -> CalveError:

@@ -17,11 +17,12 @@ from calve.iceberg.schema.arrow import arrow_schema, parse_schema
 from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.row_ids import FileIds
-from calve.keylookup.search import THREADS, SparkJobs
+from calve.keylookup.search import SparkJobs
 from calve.model.files import WriteTarget, WrittenFile
 from calve.model.spec import WriteOptions
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
+from calve.reader.resources import THREADS
 from calve.reader.rows import read_split, whole
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks

@@ -5,14 +5,19 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from calve.catalog.lineage import next_row_id
 from calve.errors import TransientError
 from calve.keylookup.indexed import IndexLimits
 from calve.keylookup.resolver import DriverLimits
 from calve.model.spec import KeyIndexUse
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
+from tests.support.lineage import check_batch, lineage_of
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
+from tests.unit.keylookup.test_index import manifest_of, places
 from tests.unit.keylookup.test_random import CASES, SCHEMA, check_vectors, files_of, random_row
+from tests.unit.keylookup.test_row_ids import BY_VALUE
+from tests.unit.keylookup.test_row_ids import SCHEMA as WITH_IDS
 
 NOT_HERE = DriverLimits(rows=0, round_keys=20)
 
@@ -37,19 +42,83 @@ def test_tasks_find_what_the_driver_finds(spark: SparkSession, tmp_path: Path, v
     table.close()
 
 
-def test_tasks_take_files_into_the_key_index_as_the_driver_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_tasks_index_files_and_merge_runs_as_the_driver_does(spark: SparkSession, tmp_path: Path) -> None:
     key, spec = CASES[2]
     table = KeyedTable(tmp_path, SCHEMA, key, spec, session=lambda: spark, limits=NOT_HERE, index=KeyIndexUse.ON)
-    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=0))
+    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=0, merged_rows=0))
     rng = random.Random(4)
-    for _ in range(3):
+    for _ in range(7):
         rows: list[Row] = list({table.key_of(row): row for row in (random_row(rng) for _ in range(40))}.values())
         table.apply(files_of(table, rows, rng), rows)
         live = int(table.summary["total-records"]) - int(table.summary["total-position-deletes"])
         assert live == len(table.contents)
-    assert table.key_index
-    assert table.state.list("parts")
+    assert any(len(run.files) > 7 for run in manifest_of(table).runs), "tasks have merged runs of several batches"
+    assert {part.rpartition("-")[2] for part in table.state.list("parts")} == {"0"}, "tasks have written all parts"
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+BY_TASKS = IndexLimits(keys=0)
+"""Tasks look up the keys of every batch in the index."""
+
+
+def test_tasks_find_in_the_key_index_what_the_driver_finds(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key, spec = CASES[2]
+    table = KeyedTable(tmp_path, SCHEMA, key, spec, session=lambda: spark, index=KeyIndexUse.ON)
+    by_driver, by_search = table.new_resolver(), table.new_resolver(KeyIndexUse.OFF)
+    table.resolver = table.new_resolver(index_limits=BY_TASKS)
+    rng = random.Random(5)
+    for number in range(4):
+        changes = {table.key_of(row): row for row in (random_row(rng) for _ in range(40))}
+        gone = [row for row in changes.values() if rng.random() < 0.3]
+        kept: list[Row] = [row for row in changes.values() if row not in gone]
+        if number == 3:
+            part = table.state.list("parts")[0]
+            table.state.put(part, (table.state.read(part) or b"")[:-1])
+        state, keys = table.iceberg.load(), table.keys([*kept, *gone])
+        found = [places(table, who.resolve(state, keys, "compared")) for who in (table.resolver, by_driver, by_search)]
+        assert found[0] == found[1] == found[2]
+        assert ("damaged and will be rebuilt" in caplog.text) == (number == 3)
+        table.apply(files_of(table, kept, rng), kept, gone)
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+def test_rows_that_tasks_find_in_the_key_index_keep_their_ids(spark: SparkSession, tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, WITH_IDS, ["id"], BY_VALUE, session=lambda: spark, index=KeyIndexUse.ON, version=3)
+    table.resolver = table.new_resolver(index_limits=BY_TASKS)
+    rng = random.Random(6)
+    for _ in range(3):
+        before, new_from = lineage_of(table.table), next_row_id(table.table.metadata) or 0
+        upserts: dict[int, Row] = {
+            number: {"id": number, "v": rng.choice("ab")} for number in rng.sample(range(30), 12)
+        }
+        deletes = rng.sample([number for number in range(30) if number not in upserts], 3)
+        files = [
+            table.data(rows, [value])
+            for value in "ab"
+            if (rows := [row for row in upserts.values() if row["v"] == value])
+        ]
+        table.apply(files, list(upserts.values()), [{"id": number, "v": "a"} for number in deletes])
+        check_batch(before, lineage_of(table.table), upserts, deletes, new_from)
+        check_vectors(table)
+    assert table.key_index
+    table.close()
+
+
+def test_a_part_of_the_key_index_that_a_task_cannot_reach_fails_the_lookup(spark: SparkSession, tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], session=lambda: spark, index=KeyIndexUse.ON)
+    table.resolver = table.new_resolver(index_limits=BY_TASKS)
+    rows: list[dict[str, Any]] = [random_row(random.Random(1))]
+    table.apply([table.data(rows)], rows)
+    table.apply([table.data(rows)], rows)
+    part = tmp_path / "state" / table.state.list("parts")[0]
+    part.unlink()
+    part.mkdir()
+    with pytest.raises(TransientError, match="could not read the state record"):
+        table.resolved(rows)
     table.close()
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from calve.keylookup.index.parts import PAGE, DamagedIndex, Entries, Part, Parts
 from calve.keylookup.index.words import Keys, sorted_keys
+from calve.reader.resources import MemoryBudget
 from calve.storage.state import LocalState
 
 
@@ -31,8 +32,8 @@ class Stored:
     def __init__(self, folder: Path, values: list[int] | list[str], memory: int = 0) -> None:
         self.folder = folder
         entries, self.widths = entries_of(values)
-        self.part: Part = Parts(LocalState(folder), 0).put("part", entries)
-        self.parts = Parts(LocalState(folder), memory)
+        self.part: Part = Parts(LocalState(folder)).put("part", entries)
+        self.parts = Parts(LocalState(folder), MemoryBudget(memory))
 
     def places(self, values: list[int] | list[str]) -> list[int]:
         return sorted(self.parts.lookup(self.part, wanted(values), self.widths).places.tolist())
@@ -77,9 +78,9 @@ def test_of_parts_that_do_not_fit_together_the_same_ones_stay_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entries, widths = entries_of(list(range(20 * PAGE)))
-    writer = Parts(LocalState(tmp_path), 0)
+    writer = Parts(LocalState(tmp_path))
     parts = [writer.put(name, entries) for name in ("one", "two", "three")]
-    reader = Parts(LocalState(tmp_path), 2 * entries.size)
+    reader = Parts(LocalState(tmp_path), MemoryBudget(2 * entries.size))
     keys, read = wanted(list(range(0, 20 * PAGE, 7))), read_by(monkeypatch)
     for _ in range(3):
         read.clear()
@@ -112,7 +113,7 @@ def flip_fence(path: Path) -> None:
 
 
 def swap(path: Path) -> None:
-    Parts(LocalState(path.parent), 0).put("other", entries_of(list(range(1, 20 * PAGE + 1)))[0])
+    Parts(LocalState(path.parent)).put("other", entries_of(list(range(1, 20 * PAGE + 1)))[0])
     path.with_name("other").replace(path)
 
 

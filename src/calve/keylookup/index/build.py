@@ -6,15 +6,17 @@ process starts to use the index.
 
 As soon as several runs have about the same size, they are merged into one, so there are always few. A merge goes
 through the hashes range by range, and holds one range of all its runs in memory. It drops entries of data files that
-left the table and, as far as known, of deleted rows. It removes nothing: its inputs stay until a manifest without them
+left the table and, as far as known, of deleted rows. Spark tasks merge many entries: each merges some of the ranges and
+writes its own parts. It removes nothing: its inputs stay until a manifest without them
 is in the table.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +26,11 @@ from pyspark.sql import SparkSession
 from calve.errors import TransientError
 from calve.iceberg.schema.readable import ReadTarget
 from calve.keylookup.index.manifest import IndexedFile, Run
-from calve.keylookup.index.parts import Entries, Part, Parts, encoded, rows_per_part
+from calve.keylookup.index.parts import DamagedIndex, Entries, Part, Parts, encoded, rows_per_part
 from calve.keylookup.index.words import Keys, NotIndexable, Words, is_short, widened, widest
 from calve.model.files import tier_of
 from calve.model.scan import ScanFile
-from calve.reader.key_positions import KeyMemory, key_columns
+from calve.reader.key_positions import KeyMemory, RowFlags, flags_at, key_columns
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 from calve.storage.state import NewRecords, StateStore
@@ -155,16 +157,7 @@ class BuildTasks:
     def runs(self, files: Sequence[ScanFile], writer: str) -> tuple[Run, ...]:
         """Index some files in this process. Raises TransientError."""
         reader = KeyReader(self.target, self.key_ids, KeyMemory(), threads=1)
-        sequence = itertools.count()
-
-        records = NewRecords(self.store)
-
-        def put(entries: Entries) -> Part:
-            part, data = encoded(f"{self.stem}-{writer}-{next(sequence)}", entries)
-            records.put_new(part.name, data)
-            return part
-
-        with records.removed_on_failure():
+        with _new_parts(self.store, f"{self.stem}-{writer}") as put:
             return tuple(run_of(built, put) for built in build(reader, files))
 
     def task(self, files: Sequence[ScanFile], attempt: str) -> tuple[Run, ...]:
@@ -173,10 +166,27 @@ class BuildTasks:
 
     def discard(self, runs: Sequence[Run]) -> None:
         """Remove the parts of a task after another task of its job failed."""
-        for run in runs:
-            for part in run.parts:
-                with suppress(TransientError):
-                    self.store.delete(part.name)
+        _remove_parts(self.store, [part for run in runs for part in run.parts])
+
+
+@contextmanager
+def _new_parts(store: StateStore, stem: str) -> Iterator[Callable[[Entries], Part]]:
+    """Writes the parts of a task, under names that begin with `stem`; they are removed if the block fails."""
+    sequence, records = itertools.count(), NewRecords(store)
+
+    def put(entries: Entries) -> Part:
+        part, data = encoded(f"{stem}-{next(sequence)}", entries)
+        records.put_new(part.name, data)
+        return part
+
+    with records.removed_on_failure():
+        yield put
+
+
+def _remove_parts(store: StateStore, parts: Iterable[Part]) -> None:
+    for part in parts:
+        with suppress(TransientError):
+            store.delete(part.name)
 
 
 def index_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
@@ -193,8 +203,6 @@ _SMALLEST = 131_071
 _HASHES = 1 << 64
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
-
-Flags = NDArray[np.bool_]
 
 
 def due(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -215,27 +223,58 @@ class Merge:
     runs: tuple[Run, ...]
     live: frozenset[IndexedFile]
     """Data files of the snapshot."""
-    deleted: Mapping[str, Flags]
+    deleted: Mapping[str, RowFlags]
     """Deleted rows by path. Files that are not listed keep all entries."""
 
     def run(self, parts: Parts, fresh_name: Callable[[], str]) -> Run:
         """Write the run that replaces them. Raises DamagedIndex, TransientError."""
-        files = tuple(dict.fromkeys(file for run in self.runs for file in run.files if file in self.live))
-        widths = widest(run.widths for run in self.runs if run.parts)
-        exact = all(run.exact for run in self.runs)
-        kept = _Kept.of(files, self.deleted)
-        ranges = -(-sum(run.rows for run in self.runs) // rows_per_part(0 if exact else sum(widths))) or 1
-        made: list[Part] = []
-        for number in range(ranges):
-            low, high = number * _HASHES // ranges, (number + 1) * _HASHES // ranges - 1
-            pieces = [piece for run in self.runs for piece in self._pieces(run, (low, high), parts, kept, widths)]
-            if any(len(piece) for piece in pieces):
-                made.append(parts.put(fresh_name(), Entries.together(pieces)))
-        return Run(files, widths, exact, tuple(made))
+        return self.replaced_by(self.parts_of(range(self.ranges), parts, lambda one: parts.put(fresh_name(), one)))
 
-    def _pieces(
-        self, run: Run, between: tuple[int, int], parts: Parts, kept: "_Kept", widths: Sequence[int]
-    ) -> list[Entries]:
+    def run_by_tasks(self, store: StateStore, stem: str, spark: SparkSession) -> Run:
+        """As `run`, in Spark tasks, each of which writes some of the parts. Raises TransientError, TerminalError."""
+        work = MergeTasks(self, store, stem)
+        tasks = min(self.ranges, spark.sparkContext.defaultParallelism)
+        shares = [range(n * self.ranges // tasks, (n + 1) * self.ranges // tasks) for n in range(tasks)]
+        made = Tasks("runs of the key index could not be merged", work.discard).run(spark, shares, work.task)
+        return self.replaced_by([part for parts in made for part in parts])
+
+    @property
+    def rows(self) -> int:
+        """The number of entries to merge."""
+        return sum(run.rows for run in self.runs)
+
+    @property
+    def ranges(self) -> int:
+        """The number of ranges of hashes: each becomes a part."""
+        return -(-self.rows // rows_per_part(0 if self._exact else sum(self._widths))) or 1
+
+    def parts_of(self, ranges: Iterable[int], parts: Parts, put: Callable[[Entries], Part]) -> list[Part]:
+        """Merge some of the ranges; `put` writes a part."""
+        kept, made = _Kept.of(self._files, self.deleted), []
+        for number in ranges:
+            low, high = number * _HASHES // self.ranges, (number + 1) * _HASHES // self.ranges - 1
+            pieces = [piece for run in self.runs for piece in self._pieces(run, (low, high), parts, kept)]
+            if any(len(piece) for piece in pieces):
+                made.append(put(Entries.together(pieces)))
+        return made
+
+    def replaced_by(self, parts: Sequence[Part]) -> Run:
+        """The run of these parts."""
+        return Run(self._files, self._widths, self._exact, tuple(parts))
+
+    @cached_property
+    def _files(self) -> tuple[IndexedFile, ...]:
+        return tuple(dict.fromkeys(file for run in self.runs for file in run.files if file in self.live))
+
+    @cached_property
+    def _widths(self) -> tuple[int, ...]:
+        return widest(run.widths for run in self.runs if run.parts)
+
+    @cached_property
+    def _exact(self) -> bool:
+        return all(run.exact for run in self.runs)
+
+    def _pieces(self, run: Run, between: tuple[int, int], parts: Parts, kept: "_Kept") -> list[Entries]:
         numbers = np.array([kept.numbers.get(file, -1) for file in run.files], np.int64)
         found = []
         for part in run.parts:
@@ -243,26 +282,48 @@ class Merge:
                 entries = parts.between(part, *between)
                 stays, places = kept.placed(entries.places, numbers)
                 words = entries.words[stays]
-                words = words if run.exact else widened(words, run.widths, widths)
+                words = words if run.exact else widened(words, run.widths, self._widths)
                 found.append(Entries(entries.hashes[stays], places, words))
         return found
 
 
 @dataclass(frozen=True)
+class MergeTasks:
+    """What every merging task needs."""
+
+    merge: Merge
+    store: StateStore
+    stem: str
+    """Unique: names of parts are derived from it."""
+
+    def task(self, ranges: Sequence[int], attempt: str) -> list[Part]:
+        """Merge some ranges, in one attempt of a task. Raises TransientError."""
+        try:
+            with _new_parts(self.store, f"{self.stem}-{attempt.replace('/', '-')}") as put:
+                return self.merge.parts_of(ranges, Parts(self.store), put)
+        except DamagedIndex as error:
+            raise TransientError("a part of the key index is missing or damaged", detail=str(error)) from error
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Remove the parts of a task after another task of its job failed."""
+        _remove_parts(self.store, parts)
+
+
+@dataclass(frozen=True)
 class _Kept:
-    """The files of the new run, and one flag for each of their rows that may be deleted."""
+    """The files of the new run, and one bit for each of their rows that may be deleted."""
 
     numbers: Mapping[IndexedFile, int]
     starts: NDArray[np.int64]
-    """The start of a file's flags, by its number; -1 if it has none."""
-    flags: Flags
+    """The first bit of a file, by its number; -1 if it has none."""
+    bits: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, files: Sequence[IndexedFile], deleted: Mapping[str, Flags]) -> "_Kept":
-        flags = [deleted.get(file.path, np.empty(0, bool)) for file in files]
-        lengths = np.array([len(one) for one in flags], np.int64)
+    def of(cls, files: Sequence[IndexedFile], deleted: Mapping[str, RowFlags]) -> "_Kept":
+        bits = [deleted[file.path].bits if file.path in deleted else np.empty(0, np.uint8) for file in files]
+        lengths = np.array([8 * len(one) for one in bits], np.int64)
         starts = np.where(lengths > 0, np.cumsum(lengths) - lengths, -1)
-        joined = np.concatenate(flags) if flags else np.empty(0, bool)
+        joined = np.concatenate(bits) if bits else np.empty(0, np.uint8)
         return cls({file: number for number, file in enumerate(files)}, starts, joined)
 
     def placed(self, places: Words, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], Words]:
@@ -272,6 +333,6 @@ class _Kept:
         positions = (places & _POSITION).astype(np.int64)
         starts = np.where(stays, self.starts[new], -1) if len(self.starts) else np.full(len(new), -1)
         known = np.flatnonzero(starts >= 0)
-        stays[known] = ~self.flags[starts[known] + positions[known]]
+        stays[known] = ~flags_at(self.bits, starts[known] + positions[known])
         which = np.flatnonzero(stays)
         return which, (new[which].astype(np.uint64) << _FILE_SHIFT) | positions[which].astype(np.uint64)

@@ -6,7 +6,6 @@ the data files.
 """
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,28 +18,21 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.clock import IdSource
 from calve.errors import CalveError, TransientError
-from calve.keylookup.index.build import BuildTasks, Flags, KeyReader, Merge, build, due, index_by_tasks, run_of
+from calve.keylookup.index.build import BuildTasks, KeyReader, Merge, build, due, index_by_tasks, run_of
 from calve.keylookup.index.manifest import IndexedFile, IndexManifest, IndexOwner, Run
 from calve.keylookup.index.parts import DamagedIndex, KeyPlaces, Parts
 from calve.keylookup.index.words import Keys
 from calve.model.scan import ScanFile
+from calve.reader.key_positions import RowFlags
+from calve.reader.resources import NO_MEMORY, THREADS, MemoryBudget
 from calve.storage.state import StateStore
 
 _MANIFESTS, _PARTS = "manifests", "parts"
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
-_LEAST_MEMORY, _MOST_MEMORY = 128 << 20, 1 << 30
-
-_LOOKUPS = os.cpu_count() or 1
-
 _log = logging.getLogger(__name__)
 
 Positions = NDArray[np.int64]
-
-
-def memory_on(machine: int) -> int:
-    """Bytes of parts to keep in memory on a machine with this much memory, which may run several sinks."""
-    return min(max(machine // 32, _LEAST_MEMORY), _MOST_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,9 @@ class IndexBase:
 class KeyIndex:
     """The index of one sink. `inline` waits for merges, for tests."""
 
-    def __init__(self, store: StateStore, ids: IdSource, *, memory: int = _LEAST_MEMORY, inline: bool = False) -> None:
+    def __init__(
+        self, store: StateStore, ids: IdSource, *, memory: MemoryBudget = NO_MEMORY, inline: bool = False
+    ) -> None:
         self._store, self._ids, self._inline = store, ids, inline
         self._parts = Parts(store, memory)
         self._opened: tuple[str, IndexManifest] | None = None
@@ -85,6 +79,11 @@ class KeyIndex:
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed later; None until they are listed."""
+
+    @property
+    def store(self) -> StateStore:
+        """Where the parts are."""
+        return self._store
 
     def opened(self, base: IndexBase) -> IndexManifest:
         """Open the index that the table names; without runs if there is no usable one."""
@@ -103,7 +102,7 @@ class KeyIndex:
         """The rows with the keys, which are sorted by hash; and the runs that cannot be read."""
         found: dict[IndexedFile, list[FoundKeys]] = {}
         lost: list[Run] = []
-        with ThreadPoolExecutor(_LOOKUPS) as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             asked = [[pool.submit(self._parts.lookup, part, keys, run.widths) for part in run.parts] for run in runs]
             for run, answers in zip(runs, asked, strict=True):
                 try:
@@ -157,16 +156,23 @@ class KeyIndex:
         return manifest
 
     def merge_if_due(
-        self, base: IndexBase, manifest: IndexManifest, deleted: Callable[[Collection[str]], Mapping[str, Flags]]
+        self,
+        base: IndexBase,
+        manifest: IndexManifest,
+        deleted: Callable[[Collection[str]], Mapping[str, RowFlags]],
+        by_tasks: Callable[[int], SparkSession | None],
     ) -> None:
-        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths."""
+        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths.
+
+        `by_tasks` gets the number of entries, and returns the session whose tasks merge them; None for a thread.
+        """
         runs = due(manifest.runs)
         if self._merging is not None or not runs:
             return
         paths = {file.path for run in runs for file in run.files if file in base.live}
         merge = Merge(runs, base.live, deleted(paths))
         head = base.snapshots[0] if base.snapshots else None
-        thread = threading.Thread(target=self._merge, name="calve-index-merge", daemon=True)
+        thread = threading.Thread(target=self._merge, args=(by_tasks,), name="calve-index-merge", daemon=True)
         self._merging = _Merging(merge, head, thread)
         thread.start()
         if self._inline:
@@ -194,13 +200,19 @@ class KeyIndex:
         except TransientError as error:
             _log.warning("old files of the key index could not be removed: %s", error.primary)
 
-    def _merge(self) -> None:
+    def _merge(self, by_tasks: Callable[[int], SparkSession | None]) -> None:
         merging = self._merging
         if merging is None:
             return
         try:
             faults.reached("index.merge.before")
-            merging.result = merging.merge.run(self._parts, self._fresh)
+            spark = by_tasks(merging.merge.rows)
+            if spark is None:
+                merging.result = merging.merge.run(self._parts, self._fresh)
+            else:
+                result = merging.merge.run_by_tasks(self._store, f"{_PARTS}/{self._ids.new_id()}", spark)
+                self.adopt([result])
+                merging.result = result
             faults.reached("index.merge.after")
         except (CalveError, DamagedIndex) as error:
             _log.warning("runs of the key index could not be merged: %s", error)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calve.keylookup.index.words import Keys, Words, same
+from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.storage.state import StateStore
 
 PAGE = 512
@@ -161,11 +162,11 @@ class Parts:
     LRU cache would always evict the parts that are needed next.
     """
 
-    def __init__(self, store: StateStore, most_bytes: int) -> None:
-        self._store, self._most = store, most_bytes
+    def __init__(self, store: StateStore, memory: MemoryBudget = NO_MEMORY) -> None:
+        self._store = store
         self._whole: dict[str, Entries] = {}
         self._footers: dict[str, tuple[Words, Words]] = {}
-        self._bytes = 0
+        self._room = memory.share(self)
         self._lock = Lock()
 
     def put(self, name: str, entries: Entries) -> Part:
@@ -179,7 +180,7 @@ class Parts:
         """Drop all other parts from the cache."""
         with self._lock:
             for name in self._whole.keys() - names:
-                self._bytes -= self._whole.pop(name).size
+                self._room.give(self._whole.pop(name).size)
             for name in self._footers.keys() - names:
                 del self._footers[name]
 
@@ -267,6 +268,5 @@ class Parts:
 
     def _keep(self, name: str, entries: Entries) -> None:
         with self._lock:
-            if name not in self._whole and self._bytes + entries.size <= self._most:
+            if name not in self._whole and self._room.take(entries.size):
                 self._whole[name] = entries
-                self._bytes += entries.size

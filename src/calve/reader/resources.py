@@ -1,0 +1,89 @@
+"""The memory and the threads that lookups of keys use, in one place for all sinks of a process.
+
+Caches take bytes from one budget and give them back when they drop something, or when their sink is gone. Whoever comes
+first gets them: a cache that finds none left works without, which costs time and never the result.
+"""
+
+import os
+import weakref
+from functools import cache
+from threading import Lock
+
+from calve.spark.session import machine_memory
+
+THREADS = os.cpu_count() or 1
+"""Threads of one lookup; numpy and Arrow work in them without holding the interpreter."""
+_LEAST, _MOST = 256 << 20, 4 << 30
+_PART = 12
+
+
+def memory_on(machine: int) -> int:
+    """Bytes that the caches of a process may take on a machine with this much memory."""
+    return min(max(machine // _PART, _LEAST), _MOST)
+
+
+class MemoryBudget:
+    """Bytes that several caches share. Several threads may use it."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._taken = most, 0
+        self._lock = Lock()
+
+    @property
+    def taken(self) -> int:
+        """Bytes that shares have taken."""
+        return self._taken
+
+    def share(self, owner: object) -> "MemoryShare":
+        """What one cache has of it; given back when the cache itself, `owner`, is gone."""
+        share = MemoryShare(self)
+        weakref.finalize(owner, share.give_all)
+        return share
+
+    def grow(self, size: int) -> bool:
+        """Take bytes, or none if there are not enough left."""
+        with self._lock:
+            fits = self._taken + size <= self._most
+            self._taken += size if fits else 0
+            return fits
+
+    def shrink(self, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._taken -= size
+
+
+NO_MEMORY = MemoryBudget(0)
+"""For caches that keep nothing."""
+UNBOUNDED = MemoryBudget(1 << 62)
+"""For caches with limits of their own, in tests."""
+
+
+@cache
+def process_memory() -> MemoryBudget:
+    """The budget of this process."""
+    return MemoryBudget(memory_on(machine_memory()))
+
+
+class MemoryShare:
+    """What one cache has taken of a budget. Its owner calls it under a lock of its own."""
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self.taken = 0
+
+    def take(self, size: int) -> bool:
+        """Take bytes; False, and none taken, if there are not enough left."""
+        if not self._budget.grow(size):
+            return False
+        self.taken += size
+        return True
+
+    def give(self, size: int) -> None:
+        """Give some of the bytes back."""
+        self._budget.shrink(size)
+        self.taken -= size
+
+    def give_all(self) -> None:
+        """Give everything back."""
+        self.give(self.taken)

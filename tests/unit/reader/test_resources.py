@@ -1,0 +1,68 @@
+"""The memory that caches of all sinks of a process share."""
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calve.keylookup.index.parts import Parts
+from calve.reader.key_positions import KeyMemory, MemoryLimits, RowFlags
+from calve.reader.resources import MemoryBudget, memory_on, process_memory
+from calve.storage.state import LocalState
+from tests.unit.keylookup.test_index_parts import entries_of
+
+GB = 1 << 30
+
+
+def test_caches_share_one_budget_and_give_back_what_they_drop(tmp_path: Path) -> None:
+    entries, _ = entries_of(list(range(1000)))
+    budget = MemoryBudget(2 * entries.size)
+    first, second = (Parts(LocalState(tmp_path / name), budget) for name in ("a", "b"))
+    first.put("1", entries)
+    first.put("2", entries)
+    second.put("3", entries)
+    assert budget.taken == 2 * entries.size, "the third one found no room"
+    first.retain({"1"})
+    assert budget.taken == entries.size
+    second.put("4", entries)
+    assert budget.taken == 2 * entries.size
+    del first
+    gc.collect()
+    assert budget.taken == entries.size, "a sink that is gone holds nothing"
+
+
+def test_what_is_remembered_of_files_comes_from_the_same_budget() -> None:
+    limits = MemoryLimits(positions=100)
+    budget = MemoryBudget(10 * 8)
+    one, other = KeyMemory(limits, budget), KeyMemory(limits, budget)
+    one.wrote_vector("v1", bytes(8 * 9))
+    assert budget.taken == 72
+    other.wrote_vector("v2", bytes(8 * 2))
+    assert budget.taken == 72, "there was no room left"
+    one.retain((), ())
+    assert budget.taken == 0
+    other.wrote_vector("v2", bytes(8 * 2))
+    assert budget.taken == 16
+
+
+def test_all_sinks_of_a_process_get_the_same_budget() -> None:
+    assert process_memory() is process_memory()
+
+
+@pytest.mark.parametrize(("machine", "caches"), [(GB, GB // 4), (24 * GB, 2 * GB), (512 * GB, 4 * GB)])
+def test_caches_take_a_twelfth_of_the_memory_within_bounds(machine: int, caches: int) -> None:
+    assert memory_on(machine) == caches
+
+
+@pytest.mark.parametrize("rows", [1, 8, 9, 1000])
+def test_flags_of_rows_are_those_that_were_set(rows: int) -> None:
+    rng = np.random.default_rng(rows)
+    flags, wanted = RowFlags(rows), np.zeros(rows, bool)
+    for _ in range(3):
+        positions = rng.integers(0, rows + 5, 40)
+        before = flags.copy()
+        flags.set(positions)
+        assert np.array_equal(before.at(np.arange(rows)), wanted), "a copy does not change"
+        wanted[positions[positions < rows]] = True
+        assert np.array_equal(flags.at(np.arange(rows)), wanted)
