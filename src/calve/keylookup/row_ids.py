@@ -26,7 +26,6 @@ from calve.iceberg.planning.key_scan import AddedFile, KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.search import THREADS, reading
 from calve.model.files import FileTotals, RowsWithIds, WrittenFile
-from calve.model.scan import ScanFile
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, ids_at, key_columns_at, keys_and_ids_at
@@ -46,7 +45,7 @@ Numbers = NDArray[np.int64]
 class FileIds:
     """A data file of a batch, and the id of each of its rows; null for a new one. Pickled to tasks."""
 
-    file: ScanFile
+    file: WrittenFile
     ids: pa.Array
 
 
@@ -136,17 +135,17 @@ def kept_ids(
     added = {one.file.path: one for one in scan.added} if replaced else {}
     ids: dict[str, Numbers] = {}
     for part in _rounds(replaced, round_rows):
-        keys, smallest = _smallest_ids(scan, part, how)
+        keys = _keys_with_ids(scan, part, how)
         for path, one in added.items():
             if _may_hold(one, keys):
                 everywhere = RowPositions(one.file, np.arange(one.file.rows))
                 numbers = keys.numbers(key_columns_at(scan.target, everywhere, scan.key_ids))
-                of_rows = np.where(numbers < 0, _NEW, smallest[numbers])
+                of_rows = _smallest_ids(keys, numbers)
                 ids[path] = np.minimum(ids[path], of_rows) if path in ids else of_rows
     for path, of_rows in ids.items():
         new = of_rows == _NEW
         if not new.all():
-            yield FileIds(added[path].file, pa.array(of_rows, pa.int64(), mask=new))
+            yield FileIds(added[path].written, pa.array(of_rows, pa.int64(), mask=new))
 
 
 def _live(scan: KeyScan, found: Sequence[RowPositions]) -> Iterator[RowPositions]:
@@ -182,8 +181,8 @@ def _rounds(found: Sequence[RowPositions], most: int) -> Iterator[list[RowPositi
         yield group
 
 
-def _smallest_ids(scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> tuple[KeySet, Numbers]:
-    """The keys of some rows, and the smallest id of each."""
+def _keys_with_ids(scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> KeySet:
+    """The keys of some rows; their sequence numbers are larger for smaller ids."""
 
     def read(one: RowPositions) -> tuple[list[pa.ChunkedArray], Numbers]:
         if one.keys is None:
@@ -195,11 +194,12 @@ def _smallest_ids(scan: KeyScan, found: Sequence[RowPositions], how: IdReading) 
         parts = list(pool.map(read, found))
     width = len(scan.key_ids)
     columns = [pa.chunked_array([chunk for part, _ in parts for chunk in part[at].chunks]) for at in range(width)]
-    ids = np.concatenate([of_rows for _, of_rows in parts])
-    keys = KeySet(columns, np.zeros(len(ids), np.int64))
-    smallest = np.full(len(keys), _NEW, np.int64)
-    np.minimum.at(smallest, keys.numbers(columns), ids)
-    return keys, smallest
+    return KeySet(columns, _NEW - 1 - np.concatenate([of_rows for _, of_rows in parts]))
+
+
+def _smallest_ids(keys: KeySet, numbers: Numbers) -> Numbers:
+    """The smallest id of each of these keys, by their numbers; a new id for unknown keys."""
+    return _NEW - 1 - keys.newest(numbers)
 
 
 def _may_hold(added: AddedFile, keys: KeySet) -> bool:

@@ -67,6 +67,11 @@ class KeySet:
             numbers = found
         return numbers
 
+    def newest(self, numbers: Numbers) -> Numbers:
+        """The largest sequence number of each of these keys, by their numbers; -1 for unknown keys."""
+        known: Numbers = np.append(self._newest, _MISSING)[numbers]
+        return known
+
     def values(self, place: int) -> pa.Array:
         """The distinct values of the column at `place`, in its type."""
         return self._values[place].distinct()

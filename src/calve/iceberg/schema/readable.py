@@ -208,11 +208,6 @@ def rewritten_schema(table: Table) -> Schema:
 def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
     """How to read all columns of a table in the types in which they are written."""
     schema = rewritten_schema(table)
-    return written_columns(table, schema, equality_ids)
-
-
-def written_columns(table: Table, schema: Schema, equality_ids: Iterable[int] = ()) -> ReadTarget:
-    """How to read some columns of a table in the types in which they are written."""
     return replace(read_target(table, schema, equality_ids), schema=arrow_schema(schema))
 
 
