@@ -47,7 +47,6 @@ from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
 from calve.iceberg.schema.evolution import Shape, evolution, with_defaults, written_schema
 from calve.iceberg.schema.fitting import as_known, field_named, needs_of
-from calve.iceberg.schema.readable import ROW_ID, schema_with
 from calve.iceberg.schema.staged import columns_of_any
 from calve.iceberg.snapshot.draft import (
     Draft,
@@ -393,18 +392,14 @@ class IcebergTable:
             file_schema_json="" if of_files is written else of_files.model_dump_json(),
         )
 
-    def targets_with_ids(
+    def write_targets(
         self, state: TableState, options: WriteOptions, spec_ids: Iterable[int]
     ) -> dict[int, WriteTarget]:
-        """Where to write files, by partition spec, that are about to be added to `state`; their last column are ids.
-
-        Raises TransientError.
-        """
+        """Where to write files, by partition spec, that are about to be added to `state`. Raises TransientError."""
         table: Table = state.handle
         with trying(f'asking for credentials of "{self._name}"'):
             settings = task_properties_of(table.io.properties)
-        schema = schema_with(table.schema(), ROW_ID)
-        return {n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in spec_ids}
+        return {n: rewriting_target(table, table.schema(), n, options, settings, self._key_ids) for n in spec_ids}
 
     def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
         given = self._shape.given if self._shape else None

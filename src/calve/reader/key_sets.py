@@ -21,6 +21,7 @@ _MISSING = -1
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _MAX_FILTER_BITS = 24
+_MOST_PLACES = 2**31 - 1
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -219,11 +220,11 @@ class KeyPlaces:
     """
 
     def __init__(self, numbers: Numbers) -> None:
-        bits = min(_MAX_FILTER_BITS, max(6, len(numbers).bit_length() + 3))
+        bits = min(_MAX_FILTER_BITS, max(6, len(numbers).bit_length() + 2))
         self._shift = np.uint64(64 - bits)
         self._numbers = numbers
-        self._table = np.zeros(1 << bits, np.int64)
-        hashes, rows = _spread(numbers) >> self._shift, np.arange(len(numbers))
+        self._table = np.zeros(1 << bits, np.int32)
+        hashes, rows = _spread(numbers) >> self._shift, np.arange(len(numbers), dtype=np.int32)
         self._table[hashes] = rows
         self._others = np.flatnonzero(self._table[hashes] != rows)
         self._others = self._others[np.argsort(numbers[self._others])]
@@ -232,7 +233,9 @@ class KeyPlaces:
     @classmethod
     def of(cls, columns: Columns) -> Self | None:
         """None for other keys."""
-        if len(columns) != 1 or not _is_integer(columns[0].type) or columns[0].null_count or not len(columns[0]):
+        if len(columns) != 1 or not _is_integer(columns[0].type) or columns[0].null_count:
+            return None
+        if not 0 < len(columns[0]) <= _MOST_PLACES:
             return None
         found = cls(_integers(columns[0])[0])
         return found if found._distinct() else None
@@ -248,7 +251,7 @@ class KeyPlaces:
     def rows_of(self, column: pa.ChunkedArray) -> Numbers:
         """The row of each of these keys; -1 for unknown ones."""
         wanted, nulls = _integers(column)
-        rows: Numbers = self._table[_spread(wanted) >> self._shift]
+        rows: Numbers = self._table[_spread(wanted) >> self._shift].astype(np.int64)
         left = np.flatnonzero(self._numbers[rows] != wanted)
         rows[left] = np.append(self._others, _MISSING)[_places(self._other_numbers, wanted[left])]
         if nulls is not None:

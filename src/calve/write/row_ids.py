@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from calve.iceberg.files.parquet_column import Compression, copy_with_column
 from calve.iceberg.files.store import open_input, open_output, remove_new
-from calve.iceberg.schema.arrow import arrow_schema, parse_schema
+from calve.iceberg.schema.readable import ROW_ID_COLUMN
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.row_ids import FileIds
 from calve.keylookup.search import THREADS, SparkJobs
@@ -50,7 +50,7 @@ class RowIdWriter:
 
     def write(self, state: TableState, files: Sequence[FileIds], name: str) -> tuple[WrittenFile, ...]:
         """Write every file again, with the same rows at the same positions, or none. Raises TransientError."""
-        targets = self.table.targets_with_ids(state, self.options, {rows.file.spec_id for rows in files})
+        targets = self.table.write_targets(state, self.options, {rows.file.spec_id for rows in files})
         works = [_Work(rows, targets[rows.file.spec_id], f"{name}/{number}") for number, rows in enumerate(files)]
         discard = partial(_discard, works[0].target)
         if sum(rows.file.size for rows in files) > self.here_bytes:
@@ -81,12 +81,11 @@ def _discard(target: WriteTarget, file: WrittenFile) -> None:
 def _write(work: _Work, writer: str) -> WrittenFile:
     file, target, names = work.rows.file, work.target, FileNames(work.target, work.name, writer)
     partitioner = partitioner_for(target)
-    field = arrow_schema(parse_schema(target.schema_json)).field(-1)
     compression = Compression(target.options.compression, compression_level(target.options))
     with names.removed_on_failure(), _translating_failures(file.path):
         location = names.fresh(partitioner.folder(file.partition) if partitioner else "")
         with open_input(file.path, target.io_properties) as source, open_output(location, target.io_properties) as out:
-            size = copy_with_column(source, out, field, work.rows.ids, compression)
+            size = copy_with_column(source, out, ROW_ID_COLUMN, work.rows.ids, compression)
     return replace(file, path=location, size=size)
 
 

@@ -11,14 +11,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
 
 from calve.iceberg.files import parquet_column
 from calve.iceberg.files.parquet_column import Compression, copy_with_column
-from calve.iceberg.schema.arrow import arrow_schema
-from calve.iceberg.schema.readable import ROW_ID
+from calve.iceberg.schema.readable import ROW_ID_COLUMN
 
-FIELD = arrow_schema(Schema(ROW_ID)).field(0)
+FIELD = ROW_ID_COLUMN
 ZSTD = Compression("zstd", 3)
 
 COLUMNS: dict[str, pa.Array] = {

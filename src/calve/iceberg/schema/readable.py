@@ -152,6 +152,8 @@ ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
 """How to read the ids that files state."""
+ROW_ID_COLUMN = arrow_schema(Schema(ROW_ID)).field(0)
+"""How files state them."""
 
 
 def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
