@@ -12,9 +12,9 @@ requests go through one catalog client: only one thread at a time may call `load
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
@@ -47,7 +47,6 @@ from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
 from calve.iceberg.schema.evolution import Shape, evolution, with_defaults, written_schema
 from calve.iceberg.schema.fitting import as_known, field_named, needs_of
-from calve.iceberg.schema.readable import ROW_ID, ReadTarget, schema_with, written_columns
 from calve.iceberg.schema.staged import columns_of_any
 from calve.iceberg.snapshot.draft import (
     Draft,
@@ -84,17 +83,6 @@ from calve.model.spec import RetentionOptions, TableName, WriteOptions
 from calve.model.table import Proposal, TableState
 from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.storage.hints import is_refused
-
-
-@dataclass(frozen=True)
-class RowsPlan:
-    """How to write the rows of a batch again, with their ids."""
-
-    reading: ReadTarget
-    """All columns of the table in the types in which they are written."""
-    targets: Mapping[int, WriteTarget]
-    """By partition spec; their columns end with the ids."""
-
 
 _LOOK_SHARE = 100
 """Expired snapshots are looked for once every n / _LOOK_SHARE commits, where n is the number of snapshots."""
@@ -404,16 +392,14 @@ class IcebergTable:
             file_schema_json="" if of_files is written else of_files.model_dump_json(),
         )
 
-    def rows_with_ids(self, state: TableState, options: WriteOptions) -> RowsPlan:
-        """How to write rows again that are about to be added to `state`, with their ids. Raises TransientError."""
+    def write_targets(
+        self, state: TableState, options: WriteOptions, spec_ids: Iterable[int]
+    ) -> dict[int, WriteTarget]:
+        """Where to write files, by partition spec, that are about to be added to `state`. Raises TransientError."""
         table: Table = state.handle
         with trying(f'asking for credentials of "{self._name}"'):
             settings = task_properties_of(table.io.properties)
-        schema = schema_with(table.schema(), ROW_ID)
-        return RowsPlan(
-            reading=replace(written_columns(table, schema_with(table.schema())), io_properties=settings),
-            targets={n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in table.specs()},
-        )
+        return {n: rewriting_target(table, table.schema(), n, options, settings, self._key_ids) for n in spec_ids}
 
     def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
         given = self._shape.given if self._shape else None

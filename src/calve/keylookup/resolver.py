@@ -1,8 +1,10 @@
 """Finds the rows with a batch's keys, in exactly the snapshot that a commit attempt builds on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from calve.clock import IdSource, Timer, untimed
 from calve.iceberg.files.position_deletes import RowPositions
@@ -11,7 +13,7 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexAnswer, IndexedSearch, IndexRequest
-from calve.keylookup.row_ids import IdReading, IdWriting, RowWriter, keep_ids
+from calve.keylookup.row_ids import IdReading, IdWriting, KeptIds, RowWriter, keep_ids
 from calve.keylookup.search import (
     FORGETFUL,
     Search,
@@ -215,17 +217,34 @@ def propose_with_ids(
 ) -> ResolvedDeletes:
     """As `propose_vectors`; also write rows of the batch again that keep the ids of rows that they replace.
 
-    Found rows of files of the batch itself are deleted in the new files.
+    Found rows of files of the batch itself are deleted in the new files, so these are written first. Otherwise another
+    thread writes the vectors meanwhile.
     """
-    kept, remembered = keep_ids(state, scan, found, writing, name), writing.reading.remembered
-    if kept is None:
-        return propose_vectors(writing.table, scan, found, name, remembered)
+    own = {one.file.path for one in scan.added}
+    vectors = partial(propose_vectors, writing.table, scan, name=name, remembered=writing.reading.remembered)
+    if any(one.file.path in own for one in found):
+        kept = keep_ids(state, scan, found, writing, name)
+        return _with_ids(kept, lambda: vectors(found=kept.moved(found) if kept else found), writing.table)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(vectors, found=found)
+        try:
+            kept = keep_ids(state, scan, found, writing, name)
+        except BaseException:
+            if running.exception() is None and (made := running.result().manifests):
+                writing.table.discard_deletes(made, "their lookup failed")
+            raise
+        return _with_ids(kept, running.result, writing.table)
+
+
+def _with_ids(kept: KeptIds | None, vectors: Callable[[], ResolvedDeletes], table: IcebergTable) -> ResolvedDeletes:
+    """Vectors and files with ids; none of them if the vectors could not be written."""
     try:
-        proposed = propose_vectors(writing.table, scan, kept.moved(found), name, remembered)
+        proposed = vectors()
     except BaseException:
-        writing.table.discard_files(kept.rows.new, "their lookup failed")
+        if kept is not None:
+            table.discard_files(kept.rows.new, "their lookup failed")
         raise
-    return replace(proposed, totals=proposed.totals.plus(kept.totals), rows=kept.rows)
+    return proposed if kept is None else replace(proposed, totals=proposed.totals.plus(kept.totals), rows=kept.rows)
 
 
 @contextmanager

@@ -26,11 +26,10 @@ from calve.iceberg.planning.key_scan import AddedFile, KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.search import reading
 from calve.model.files import FileTotals, RowsWithIds, WrittenFile
-from calve.model.scan import ScanFile
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, ids_at, key_columns_at, keys_and_ids_at
-from calve.reader.key_sets import KeySet
+from calve.reader.key_sets import KeyPlaces, KeySet
 from calve.reader.resources import THREADS
 from calve.reader.rows import live_rows
 
@@ -47,7 +46,7 @@ Numbers = NDArray[np.int64]
 class FileIds:
     """A data file of a batch, and the id of each of its rows; null for a new one. Pickled to tasks."""
 
-    file: ScanFile
+    file: WrittenFile
     ids: pa.Array
 
 
@@ -136,18 +135,16 @@ def kept_ids(
     replaced = [one for one in _live(scan, found) if one.file.first_row_id is not None and len(one.positions)]
     added = {one.file.path: one for one in scan.added} if replaced else {}
     ids: dict[str, Numbers] = {}
-    for part in _rounds(replaced, round_rows):
-        keys, smallest = _smallest_ids(scan, part, how)
+    for part in _ids_by_key(scan, replaced, how, round_rows):
         for path, one in added.items():
-            if _may_hold(one, keys):
+            if part.may_hold(one):
                 everywhere = RowPositions(one.file, np.arange(one.file.rows))
-                numbers = keys.numbers(key_columns_at(scan.target, everywhere, scan.key_ids))
-                of_rows = np.where(numbers < 0, _NEW, smallest[numbers])
+                of_rows = part.ids_of(key_columns_at(scan.target, everywhere, scan.key_ids))
                 ids[path] = np.minimum(ids[path], of_rows) if path in ids else of_rows
     for path, of_rows in ids.items():
         new = of_rows == _NEW
         if not new.all():
-            yield FileIds(added[path].file, pa.array(of_rows, pa.int64(), mask=new))
+            yield FileIds(added[path].written, pa.array(of_rows, pa.int64(), mask=new))
 
 
 def _live(scan: KeyScan, found: Sequence[RowPositions]) -> Iterator[RowPositions]:
@@ -183,25 +180,74 @@ def _rounds(found: Sequence[RowPositions], most: int) -> Iterator[list[RowPositi
         yield group
 
 
-def _smallest_ids(scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> tuple[KeySet, Numbers]:
-    """The keys of some rows, and the smallest id of each."""
+class _IdsByKey(Protocol):
+    """The smallest ids of some rows by their keys."""
 
-    def read(one: RowPositions) -> tuple[list[pa.ChunkedArray], Numbers]:
-        if one.keys is None:
-            return keys_and_ids_at(scan.target, one, scan.key_ids, how.remembered)
-        keys = [column.take(pa.array(one.keys)) for column in how.keys]
-        return keys, ids_at(scan.target, one, scan.key_ids, how.remembered)
+    def may_hold(self, added: AddedFile) -> bool:
+        """Whether a file may have rows with these keys."""
+        ...
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(read, found))
-    width = len(scan.key_ids)
-    columns = [pa.chunked_array([chunk for part, _ in parts for chunk in part[at].chunks]) for at in range(width)]
-    ids = np.concatenate([of_rows for _, of_rows in parts])
-    keys = KeySet(columns, np.zeros(len(ids), np.int64))
-    smallest = np.full(len(keys), _NEW, np.int64)
-    np.minimum.at(smallest, keys.numbers(columns), ids)
-    return keys, smallest
+    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
+        """The id of each of these keys, `_NEW` for those without one."""
+        ...
 
 
-def _may_hold(added: AddedFile, keys: KeySet) -> bool:
-    return all(bounds is None or keys.reaches(at, bounds) for at, bounds in enumerate(added.bounds))
+def _ids_by_key(
+    scan: KeyScan, replaced: Sequence[RowPositions], how: IdReading, round_rows: int
+) -> Iterator[_IdsByKey]:
+    """All replaced rows, in parts. The keys of those that the key index found are rows of the batch's own keys."""
+    places = KeyPlaces.of(how.keys) if how.keys else None
+    if places is not None:
+        known = [(one, one.keys) for one in replaced if one.keys is not None]
+        replaced = [one for one in replaced if one.keys is None]
+        if known:
+            yield _IdsOfBatch(scan, known, how.remembered, places)
+    for part in _rounds(replaced, round_rows):
+        yield _IdsOfRows(scan, part, how)
+
+
+class _IdsOfBatch:
+    """Ids by the keys of the batch."""
+
+    def __init__(
+        self, scan: KeyScan, found: Sequence[tuple[RowPositions, Numbers]], remembered: KeyMemory, places: KeyPlaces
+    ) -> None:
+        self._places = places
+        self._smallest = np.full(len(places) + 1, _NEW, np.int64)
+        """By row of the keys; the last one stands for unknown keys."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            ids = pool.map(lambda one: ids_at(scan.target, one[0], scan.key_ids, remembered), found)
+            for (_, keys), of_rows in zip(found, ids, strict=True):
+                np.minimum.at(self._smallest, keys, of_rows)
+
+    def may_hold(self, _added: AddedFile) -> bool:
+        """Every file of a batch has some of its keys."""
+        return True
+
+    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
+        found: Numbers = self._smallest[self._places.rows_of(keys[0])]
+        return found
+
+
+class _IdsOfRows:
+    """Ids by the keys of the replaced rows themselves."""
+
+    def __init__(self, scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> None:
+        def read(one: RowPositions) -> tuple[list[pa.ChunkedArray], Numbers]:
+            if one.keys is None:
+                return keys_and_ids_at(scan.target, one, scan.key_ids, how.remembered)
+            keys = [column.take(pa.array(one.keys)) for column in how.keys]
+            return keys, ids_at(scan.target, one, scan.key_ids, how.remembered)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            parts = list(pool.map(read, found))
+        width = len(scan.key_ids)
+        columns = [pa.chunked_array([chunk for part, _ in parts for chunk in part[at].chunks]) for at in range(width)]
+        self._keys = KeySet(columns, _NEW - 1 - np.concatenate([of_rows for _, of_rows in parts]))
+        """Their sequence numbers are larger for smaller ids."""
+
+    def may_hold(self, added: AddedFile) -> bool:
+        return all(bounds is None or self._keys.reaches(at, bounds) for at, bounds in enumerate(added.bounds))
+
+    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
+        return _NEW - 1 - self._keys.newest(self._keys.numbers(keys))

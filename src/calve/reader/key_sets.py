@@ -10,7 +10,7 @@ such a filter in front of Arrow's lookup, which supports every type and is sever
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ _MISSING = -1
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _MAX_FILTER_BITS = 24
+_MOST_PLACES = 2**31 - 1
 
 Numbers = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
@@ -67,6 +68,11 @@ class KeySet:
             numbers = found
         return numbers
 
+    def newest(self, numbers: Numbers) -> Numbers:
+        """The largest sequence number of each of these keys, by their numbers; -1 for unknown keys."""
+        known: Numbers = np.append(self._newest, _MISSING)[numbers]
+        return known
+
     def values(self, place: int) -> pa.Array:
         """The distinct values of the column at `place`, in its type."""
         return self._values[place].distinct()
@@ -99,9 +105,13 @@ class _Values(Protocol):
 
 def _values_of(column: pa.ChunkedArray) -> _Values:
     kind = column.type
-    if pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind):
+    if _is_integer(kind):
         return _Integers(column)
     return _Texts(column) if pa.types.is_string(kind) or pa.types.is_binary(kind) else _AnyValues(column)
+
+
+def _is_integer(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
 
 
 class _AnyValues:
@@ -201,6 +211,52 @@ class _Integers:
         if nulls is not None:
             found[nulls] = self._null_place
         return found
+
+
+class KeyPlaces:
+    """The rows of a table of keys by key: one column of integers, no key twice, no null.
+
+    The hash table has a place for each hash; keys that find theirs taken are looked up in a sorted array.
+    """
+
+    def __init__(self, numbers: Numbers) -> None:
+        bits = min(_MAX_FILTER_BITS, max(6, len(numbers).bit_length() + 2))
+        self._shift = np.uint64(64 - bits)
+        self._numbers = numbers
+        self._table = np.zeros(1 << bits, np.int32)
+        hashes, rows = _spread(numbers) >> self._shift, np.arange(len(numbers), dtype=np.int32)
+        self._table[hashes] = rows
+        self._others = np.flatnonzero(self._table[hashes] != rows)
+        self._others = self._others[np.argsort(numbers[self._others])]
+        self._other_numbers = numbers[self._others]
+
+    @classmethod
+    def of(cls, columns: Columns) -> Self | None:
+        """None for other keys."""
+        if len(columns) != 1 or not _is_integer(columns[0].type) or columns[0].null_count:
+            return None
+        if not 0 < len(columns[0]) <= _MOST_PLACES:
+            return None
+        found = cls(_integers(columns[0])[0])
+        return found if found._distinct() else None
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def _distinct(self) -> bool:
+        others = self._other_numbers
+        first = self._numbers[self._table[_spread(others) >> self._shift]]
+        return not (np.any(first == others) or np.any(others[1:] == others[:-1]))
+
+    def rows_of(self, column: pa.ChunkedArray) -> Numbers:
+        """The row of each of these keys; -1 for unknown ones."""
+        wanted, nulls = _integers(column)
+        rows: Numbers = self._table[_spread(wanted) >> self._shift].astype(np.int64)
+        left = np.flatnonzero(self._numbers[rows] != wanted)
+        rows[left] = np.append(self._others, _MISSING)[_places(self._other_numbers, wanted[left])]
+        if nulls is not None:
+            rows[nulls] = _MISSING
+        return rows
 
 
 def _spread(numbers: Numbers) -> Hashes:

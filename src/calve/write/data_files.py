@@ -245,7 +245,7 @@ def _with_extensions(schema: pa.Schema, extensions: Sequence[ArrowExtension]) ->
     return schema
 
 
-def _level(options: FileOptions) -> int | None:
+def compression_level(options: FileOptions) -> int | None:
     """The compression level within the codec's bounds; None if the codec has no levels."""
     codec, level = options.compression, options.compression_level
     if level is None or codec not in _LEVELLED:
@@ -286,7 +286,7 @@ class _OpenFile:
             first_group.schema,
             use_dictionary=_dictionary_columns(first_group),
             compression=options.compression,
-            compression_level=_level(options),
+            compression_level=compression_level(options),
             data_page_size=options.page_size,
             dictionary_pagesize_limit=options.dictionary_size,
             store_decimal_as_integer=True,  # required by the Iceberg specification

@@ -15,8 +15,10 @@ from pyiceberg.types import LongType, NestedField, StringType
 import calve
 from calve import faults
 from calve.catalog.lineage import next_row_id
+from calve.errors import TransientError
 from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.keylookup import search
 from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.row_ids import IdReading, kept_ids
 from calve.keylookup.search import search_here
@@ -169,6 +171,26 @@ def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(
     upserts = {one["id"]: one for one in batch if one["v"] != "late"}
     check_batch(before, lineage_of(table.table), upserts, (), new_from)
     table.close()
+
+
+@pytest.mark.parametrize("failing", ["vectors", "ids"])
+def test_a_lookup_of_which_one_half_fails_leaves_nothing_of_the_other(
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    apply(table, [[row(1), row(2)]])
+    added = table.iceberg.write_manifests([table.data([row(2, "b")])], "batch")
+    keys = table.keys([row(2)])
+    before = {path for path in table.home.rglob("*") if path.is_file()}
+
+    def fail(*_: Any) -> Any:
+        raise TransientError("the store is full")
+
+    monkeypatch.setattr(*((search, "write_vectors") if failing == "vectors" else (RowIdWriter, "write")), fail)
+    with pytest.raises(TransientError, match="the store is full"):
+        table.resolver.resolve(table.iceberg.load(), keys, "batch", added)
+    monkeypatch.undo()
+    assert {path for path in table.home.rglob("*") if path.is_file()} == before
+    assert table.resolver.resolve(table.iceberg.load(), keys, "batch", added).rows is not None
 
 
 # ---- runs: batches that wait, restarts, other writers

@@ -1,4 +1,5 @@
 import datetime as dt
+import random
 from decimal import Decimal
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.reader.key_sets import KeySet
+from calve.reader.key_sets import KeyPlaces, KeySet
 
 KINDS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int64(), [0, 1, -1, 1 << 62, None]),
@@ -106,3 +107,40 @@ def test_a_null_key_reaches_everything(kind: pa.DataType) -> None:
     keys = KeySet([pa.chunked_array([pa.array(values, kind)])], np.ones(len(values), np.int64))
     assert keys.reaches(0, (values[0], values[0]))
     assert set(keys.values(0).to_pylist()) == set(values)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_places_of_integer_keys_equal_a_dictionary(seed: int) -> None:
+    rng = random.Random(seed)
+    kind, low, high = rng.choice(
+        [(pa.int32(), -(2**31), 2**31), (pa.int64(), 0, 300), (pa.int64(), -(2**63), 2**63), (pa.date32(), 0, 20_000)]
+    )
+    keys = list({rng.randrange(low, high) for _ in range(rng.choice([1, 2, 60, 5000]))})
+    rng.shuffle(keys)
+    wanted = [rng.choice([None, rng.choice(keys), rng.randrange(low, high)]) for _ in range(500)]
+    places = KeyPlaces.of([pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], kind)])
+    assert places is not None
+    rows = {key: row for row, key in enumerate(keys)}
+    expected = [-1 if key is None else rows.get(key, -1) for key in wanted]
+    assert places.rows_of(pa.chunked_array([wanted[:100], wanted[100:]], kind)).tolist() == expected
+
+
+def test_only_distinct_integer_keys_have_places() -> None:
+    def places(*columns: pa.Array) -> KeyPlaces | None:
+        return KeyPlaces.of([pa.chunked_array([column]) for column in columns])
+
+    some = list(range(0, 40_000, 4))
+    assert places(pa.array(some)) is not None
+    assert places(pa.array([*some, some[77]])) is None
+    assert places(pa.array([5, 5, 5, 5])) is None
+    assert places(pa.array([1, None])) is None
+    assert places(pa.array([1.5, 2.5])) is None
+    assert places(pa.array(["a"])) is None
+    assert places(pa.array([1]), pa.array([2])) is None
+    assert places(pa.array([], pa.int64())) is None
+
+
+def test_the_newest_sequence_number_of_a_key_is_known_by_its_number() -> None:
+    keys = KeySet([pa.chunked_array([[3, 1, 3, 2]])], np.array([5, 7, 9, 0]))
+    numbers = keys.numbers([pa.chunked_array([[1, 2, 3, 4]])])
+    assert keys.newest(numbers).tolist() == [7, 0, 9, -1]

@@ -152,6 +152,8 @@ ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 ROW_ID_KEY = KeyField((ROW_ID.field_id,), pa.int64())
 """How to read the ids that files state."""
+ROW_ID_COLUMN = arrow_schema(Schema(ROW_ID)).field(0)
+"""How files state them."""
 
 
 def schema_with(schema: Schema, *lineage: NestedField) -> Schema:
@@ -208,11 +210,6 @@ def rewritten_schema(table: Table) -> Schema:
 def rewrite_target(table: Table, equality_ids: Iterable[int]) -> ReadTarget:
     """How to read all columns of a table in the types in which they are written."""
     schema = rewritten_schema(table)
-    return written_columns(table, schema, equality_ids)
-
-
-def written_columns(table: Table, schema: Schema, equality_ids: Iterable[int] = ()) -> ReadTarget:
-    """How to read some columns of a table in the types in which they are written."""
     return replace(read_target(table, schema, equality_ids), schema=arrow_schema(schema))
 
 
