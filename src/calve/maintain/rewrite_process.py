@@ -1,0 +1,215 @@
+"""Rewrites bundles of files in processes beside this one, which leave the cores to other work of the machine.
+
+    here: a thread for each process ──► bundle, pickled ──► standard input     a process: rewrites, at low priority
+                                    ◄── outcome, pickled ◄── standard output
+
+For sinks whose driver and executors share one machine. A thread of this process would compete with the sink's own for
+the interpreter's lock, and a Spark task costs a JVM that the sink's batches may not need otherwise. The priority is low
+and not the lowest: such a process gets about a tenth of a core however busy the machine is, so that maintenance
+is never starved, and all that is idle.
+
+The processes are shared by all sinks and end after a while without work, with this process, and when they are told to:
+then they remove the files of the bundle in progress first. One that is killed leaves orphan files.
+"""
+
+import atexit
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from typing import IO, cast
+
+import pyarrow as pa
+
+from calve.errors import CalveError, TerminalError, TransientError
+from calve.maintain.rewrite import FAILED, Bundle, Outcome, outcomes_of, rewrite_bundle
+
+NICENESS = 10
+"""A weight of about a tenth of that of other processes."""
+IDLE_SECONDS = 120.0
+"""How long a process waits for more work: starting one takes about a second of CPU time."""
+END_SECONDS = 5.0
+"""How long a process may remove its files before it is killed."""
+WAIT_SECONDS = 0.5
+
+_START = "import sys; sys.path[:] = sys.argv[1:]; from calve.maintain.rewrite_process import main; main()"
+
+
+class _Ended(Exception):
+    """Nobody waits for the outcome any more."""
+
+
+class _Died(Exception):
+    """The process ended without an outcome."""
+
+
+class RewriteProcess:
+    """One process; for one thread at a time, but for `end`."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with this path
+            [sys.executable, "-c", _START, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._requests, self._outcomes = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        self.used = False
+        self._ends_at: float | None = None
+
+    def rewrite(self, bundle: Bundle) -> Outcome:
+        """Rewrite a bundle. Raises _Died."""
+        try:
+            pickle.dump(bundle, self._requests)
+            self._requests.flush()
+            outcome: Outcome = pickle.load(self._outcomes)  # noqa: S301 - of our own process
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+            raise _Died from error
+        self.used = True
+        return outcome
+
+    def end(self) -> None:
+        """Tell it to end; kill it if it was told a while ago."""
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + END_SECONDS
+            with suppress(OSError, ValueError):
+                self._requests.close()
+        elif now > self._ends_at:
+            self._process.kill()
+
+    def close(self) -> int:
+        """End it and wait for that; returns its exit code."""
+        self.end()
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        with suppress(OSError, ValueError):
+            self._outcomes.close()
+        return code
+
+
+class RewriteProcesses:
+    """The processes of this one. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._idle: list[RewriteProcess] = []
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(most)
+
+    def rewrite(
+        self, bundles: Sequence[Bundle], at_once: int, check: Callable[[], None]
+    ) -> Generator[Outcome, None, None]:
+        """Rewrite bundles, at most this many at once; yields outcomes as they come. `check` raises to cancel.
+
+        If the iterator is closed early, or `check` raises, unfinished bundles leave no files, unless a process has to
+        be killed.
+        """
+        working: set[RewriteProcess] = set()
+        ended = threading.Event()
+
+        def run(bundle: Bundle) -> Outcome:
+            while not self._slots.acquire(timeout=WAIT_SECONDS):
+                if ended.is_set():
+                    return _failure("it was cancelled")
+            try:
+                return self._rewrite(bundle, working, ended)
+            finally:
+                self._slots.release()
+
+        def cancel() -> None:
+            ended.set()
+            for process in tuple(working):
+                process.end()
+
+        return outcomes_of(bundles, run, at_once, cancel, check)
+
+    def _rewrite(self, bundle: Bundle, working: set[RewriteProcess], ended: threading.Event) -> Outcome:
+        while not ended.is_set():
+            process = self._taken()
+            working.add(process)
+            try:
+                outcome = process.rewrite(bundle)
+            except _Died:
+                code = process.close()
+                if process.used:  # it may have ended for want of work; a new one does the same work
+                    continue
+                return _failure(f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+            finally:
+                working.discard(process)
+            with self._lock:
+                self._idle.append(process)
+            return outcome
+        return _failure("it was cancelled")
+
+    def _taken(self) -> RewriteProcess:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return RewriteProcess()
+
+    def close(self) -> None:
+        """End idle processes."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.end()
+        for process in idle:
+            process.close()
+
+
+def _failure(what: str) -> TransientError:
+    return TransientError(FAILED, detail=f"A process rewrites them; {what}.")
+
+
+PROCESSES = RewriteProcesses(os.cpu_count() or 1)
+"""Shared by all sinks."""
+atexit.register(PROCESSES.close)
+
+
+# ---- in such a process
+
+
+def main() -> None:
+    """Rewrite bundles that arrive on standard input until it ends, or none arrives for a while."""
+    outcomes = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write among the outcomes
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    pa.set_cpu_count(1)
+    ended = threading.Event()
+    bundles: queue.Queue[Bundle | None] = queue.Queue()
+    threading.Thread(target=_receive, args=(bundles, ended), daemon=True).start()
+    with suppress(_Ended, queue.Empty, OSError):
+        while (bundle := bundles.get(timeout=IDLE_SECONDS)) is not None:
+            pickle.dump(_outcome(bundle, ended), outcomes)
+            outcomes.flush()
+    os._exit(0)  # the other thread waits for its input
+
+
+def _receive(bundles: "queue.Queue[Bundle | None]", ended: threading.Event) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            bundles.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
+    ended.set()
+    bundles.put(None)
+
+
+def _outcome(bundle: Bundle, ended: threading.Event) -> Outcome:
+    def check() -> None:
+        if ended.is_set():
+            raise _Ended
+
+    try:
+        return rewrite_bundle(bundle, check)
+    except CalveError as error:
+        return error
+    except _Ended:
+        raise
+    except Exception:  # noqa: BLE001 - a bug: told where somebody looks
+        return TerminalError(FAILED, detail=traceback.format_exc())
