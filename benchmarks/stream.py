@@ -102,7 +102,9 @@ class Result:
         """For people."""
         kind = f"maintenance {'on' if self.maintenance else 'off'}"
         mine = (
-            "" if self.python_cpu is None else f" ({self.python_cpu:.2f} Python, {self.cpu - self.python_cpu:.2f} JVM)"
+            ""
+            if self.python_cpu is None
+            else f" ({self.python_cpu:.2f} driver, {self.cpu - self.python_cpu:.2f} JVM and rewrites)"
         )
         found = [
             f"{self.system}: {self.files} x {self.changes:,} changes on {self.rows:,} rows, {kind}",
