@@ -5,8 +5,8 @@
 
 For sinks whose driver and executors share one machine. A thread of this process would compete with the sink's own for
 the interpreter's lock, and a Spark task costs a JVM that the sink's batches may not need otherwise. The priority is low
-and not the lowest: such a process gets about a tenth of a core however busy the machine is, so that maintenance
-is never starved, and all that is idle.
+and not the lowest: such a process gets all that is idle, and at least about a quarter of a core however busy the sink
+is, so that maintenance is never starved.
 
 The processes are shared by all sinks and end after a while without work, with this process, and when they are told to:
 then they remove the files of the bundle in progress first. One that is killed leaves orphan files.
@@ -30,8 +30,8 @@ import pyarrow as pa
 from calve.errors import CalveError, TerminalError, TransientError
 from calve.maintain.rewrite import FAILED, Bundle, Outcome, outcomes_of, rewrite_bundle
 
-NICENESS = 10
-"""A weight of about a tenth of that of other processes."""
+NICENESS = 5
+"""A third of the weight of other processes."""
 IDLE_SECONDS = 120.0
 """How long a process waits for more work: starting one takes about a second of CPU time."""
 END_SECONDS = 5.0

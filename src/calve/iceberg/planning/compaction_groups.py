@@ -56,6 +56,15 @@ class CompactionPolicy:
     everything: bool = False
     """Whether all files are rewritten, whatever they are like, and rows of larger groups are sorted together."""
 
+    @property
+    def put_off(self) -> "CompactionPolicy":
+        """The policy of a sink that is behind: twice as many changes, or files, before anything is rewritten.
+
+        So half as much is, and reads lose at most about twice as much as at the upper bounds.
+        """
+        share = 1 - (1 - self.deleted_share) ** 2  # what is left after as many changes again
+        return replace(self, deleted_share=share, fan=2 * self.fan, reads_per_hour=0.0)
+
 
 TIER_FACTOR = 8
 """Sizes of files in one tier differ by less than this factor."""
