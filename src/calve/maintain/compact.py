@@ -44,7 +44,7 @@ from calve.maintain.rewrite import (
     rewrite_by_tasks,
     rewrite_here,
 )
-from calve.maintain.rewrite_process import PROCESSES
+from calve.maintain.rewrite_process import NICENESS, PROCESSES
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import RowOrder, TableName, WriteOptions
@@ -257,7 +257,7 @@ class Compactor:
             at_once = max(1, int(self._room.core_share * context.defaultParallelism))
             beside = self._room.beside and is_local(str(context.master)) and bool(sys.executable)
         if beside:
-            return PROCESSES.rewrite(bundles, at_once, check)
+            return PROCESSES.rewrite(bundles, at_once, check, 0 if plan.groups.overdue else NICENESS)
         return rewrite_by_tasks(bundles, jobs, at_once, f"calve-compaction-{self._tools.ids.new_id()}", check)
 
     def _part(

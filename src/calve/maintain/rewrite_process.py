@@ -6,7 +6,8 @@
 For sinks whose driver and executors share one machine. A thread of this process would compete with the sink's own for
 the interpreter's lock, and a Spark task costs a JVM that the sink's batches may not need otherwise. The priority is low
 and not the lowest: such a process gets all that is idle, and at least about a quarter of a core however busy the sink
-is, so that maintenance is never starved.
+is, so that maintenance is never starved. Files for which that is too little, which are overdue, are rewritten at the
+priority of this process.
 
 The processes are shared by all sinks and end after a while without work, with this process, and when they are told to:
 then they remove the files of the bundle in progress first. One that is killed leaves orphan files.
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import IO, cast
@@ -38,7 +40,7 @@ END_SECONDS = 5.0
 """How long a process may remove its files before it is killed."""
 WAIT_SECONDS = 0.5
 
-_START = "import sys; sys.path[:] = sys.argv[1:]; from calve.maintain.rewrite_process import main; main()"
+_START = "import sys; sys.path[:] = sys.argv[2:]; from calve.maintain.rewrite_process import main; main()"
 
 
 class _Ended(Exception):
@@ -52,10 +54,9 @@ class _Died(Exception):
 class RewriteProcess:
     """One process; for one thread at a time, but for `end`."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter, with this path
-            [sys.executable, "-c", _START, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+    def __init__(self, niceness: int) -> None:
+        command = [sys.executable, "-c", _START, str(niceness), *sys.path]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
         self._requests, self._outcomes = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         self.used = False
         self._ends_at: float | None = None
@@ -98,12 +99,13 @@ class RewriteProcesses:
     """The processes of this one. Thread-safe."""
 
     def __init__(self, most: int) -> None:
-        self._idle: list[RewriteProcess] = []
+        self._idle: defaultdict[int, list[RewriteProcess]] = defaultdict(list)
+        """By niceness, which a process cannot lower again."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(most)
 
     def rewrite(
-        self, bundles: Sequence[Bundle], at_once: int, check: Callable[[], None]
+        self, bundles: Sequence[Bundle], at_once: int, check: Callable[[], None], niceness: int = NICENESS
     ) -> Generator[Outcome, None, None]:
         """Rewrite bundles, at most this many at once; yields outcomes as they come. `check` raises to cancel.
 
@@ -118,7 +120,7 @@ class RewriteProcesses:
                 if ended.is_set():
                     return _failure("it was cancelled")
             try:
-                return self._rewrite(bundle, working, ended)
+                return self._rewrite(bundle, niceness, working, ended)
             finally:
                 self._slots.release()
 
@@ -129,9 +131,9 @@ class RewriteProcesses:
 
         return outcomes_of(bundles, run, at_once, cancel, check)
 
-    def _rewrite(self, bundle: Bundle, working: set[RewriteProcess], ended: threading.Event) -> Outcome:
+    def _rewrite(self, bundle: Bundle, niceness: int, working: set[RewriteProcess], ended: threading.Event) -> Outcome:
         while not ended.is_set():
-            process = self._taken()
+            process = self._taken(niceness)
             working.add(process)
             try:
                 outcome = process.rewrite(bundle)
@@ -143,20 +145,21 @@ class RewriteProcesses:
             finally:
                 working.discard(process)
             with self._lock:
-                self._idle.append(process)
+                self._idle[niceness].append(process)
             return outcome
         return _failure("it was cancelled")
 
-    def _taken(self) -> RewriteProcess:
+    def _taken(self, niceness: int) -> RewriteProcess:
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return RewriteProcess()
+            if self._idle[niceness]:
+                return self._idle[niceness].pop()
+        return RewriteProcess(niceness)
 
     def close(self) -> None:
         """End idle processes."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle = [process for processes in self._idle.values() for process in processes]
+            self._idle.clear()
         for process in idle:
             process.end()
         for process in idle:
@@ -180,7 +183,7 @@ def main() -> None:
     outcomes = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write among the outcomes
     if hasattr(os, "nice"):
-        os.nice(NICENESS)
+        os.nice(int(sys.argv[1]))
     pa.set_cpu_count(1)
     ended = threading.Event()
     bundles: queue.Queue[Bundle | None] = queue.Queue()

@@ -156,3 +156,15 @@ def test_what_is_put_off_waits_for_twice_as_many_files_and_changes() -> None:
     worn = [file("worn", 100 * MB, 1_000_000, (deletes("d", rows),)) for rows in (500_000, 520_000)]
     assert names(worn[:1], AUTOMATIC.put_off, age=1e9) == []
     assert names(worn[1:], AUTOMATIC.put_off) == ["worn"], "seven tenths of seven tenths are left"
+
+
+def test_what_would_be_rewritten_even_if_it_were_put_off_is_overdue() -> None:
+    def overdue(files: list[ScanFile], policy: CompactionPolicy = AUTOMATIC) -> bool:
+        return due_groups(files, TARGET, policy).overdue
+
+    files = [file(f"s{n:02}") for n in range(96)]
+    assert [overdue(files[:number]) for number in (23, 24, 47, 48)] == [False, False, False, True]
+    assert [overdue(files[:number], AUTOMATIC.put_off) for number in (48, 95, 96)] == [False, False, True]
+    worn = [file("worn", 100 * MB, 1_000_000, (deletes("d", rows),)) for rows in (310_000, 520_000, 770_000)]
+    assert [overdue([one]) for one in worn] == [False, True, True]
+    assert [overdue([one], AUTOMATIC.put_off) for one in worn] == [False, False, True]

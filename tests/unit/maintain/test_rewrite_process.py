@@ -144,7 +144,7 @@ def test_cancelled_bundles_leave_neither_files_nor_processes(table: ForeignTable
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
     code = (
-        "import os; from calve.maintain.rewrite_process import RewriteProcess; one = RewriteProcess(); "
+        "import os; from calve.maintain.rewrite_process import RewriteProcess; one = RewriteProcess(0); "
         "print(one._process.pid, flush=True); os._exit(1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
