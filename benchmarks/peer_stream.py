@@ -13,7 +13,7 @@ from pathlib import Path
 from workload import COLUMNS, DDL, Workload
 
 import calve
-from calve.metrics import MAINTENANCE_SECONDS
+from calve.metrics import COMPACTED_ROWS, MAINTENANCE_SECONDS
 from calve.model.health import CommitReport, Status
 from calve.model.spec import Upsert
 from calve.pipeline.query import Query
@@ -42,7 +42,7 @@ class Spent:
 
     def __post_init__(self) -> None:
         """Note where counters stand."""
-        self._threads, self._upkeep = self._jvm(), self._upkeep_seconds()
+        self._threads, self._upkeep, self._rewritten = self._jvm(), self._upkeep_seconds(), self._rewritten_rows()
 
     def so_far(self) -> dict[str, object]:
         """As JSON."""
@@ -51,6 +51,7 @@ class Spent:
             "python_cpu": time.process_time() - self.python,
             "jvm_cpu": _more(self._jvm(), self._threads),
             "upkeep": _more(self._upkeep_seconds(), self._upkeep),
+            "rewritten": self._rewritten_rows() - self._rewritten,
         }
 
     def _jvm(self) -> dict[str, float]:
@@ -66,6 +67,10 @@ class Spent:
     def _upkeep_seconds(self) -> dict[str, float]:
         samples = (sample for metric in MAINTENANCE_SECONDS.collect() for sample in metric.samples)
         return {s.labels["kind"]: s.value for s in samples if s.name.endswith("_sum")}
+
+    def _rewritten_rows(self) -> int:
+        samples = (sample for metric in COMPACTED_ROWS.collect() for sample in metric.samples)
+        return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))
 
 
 def _more(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:

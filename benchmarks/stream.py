@@ -21,7 +21,7 @@ all processes of a system from the first file to the last commit. Where the time
 as the log of commits states it, for the two threads of a sink, which work at the same time: the one that reads and the
 one that commits; what is left of the stream's time is idle (waiting for the other thread, or for the machine). Beside
 them: CPU seconds of the JVM by what its threads do (tasks; compilation of Java code; garbage; the driver, which plans
-and schedules: Spark's own bookkeeping), and the time of maintenance, by kind.
+and schedules: Spark's own bookkeeping), the time of maintenance, by kind, and the rows that it rewrote.
 
 Every row is checked: DuckDB compares the table with what the changes say, and a wrong table ends the benchmark. DuckDB
 does not read equality deletes; Spark with the Iceberg runtime copies such tables first. Rates mean little on a machine
@@ -87,12 +87,18 @@ class Result:
     settled_seconds: float = 0.0
     """How long maintenance went on after the last commit."""
     settled_cpu: float = 0.0
+    rewritten: int = 0
+    """Rows that maintenance wrote again until the last commit."""
+    settled_rewritten: int = 0
+    """After it."""
 
     def lines(self) -> list[str]:
         """For people."""
         kind = f"maintenance {'on' if self.maintenance else 'off'}"
         mine = (
-            "" if self.python_cpu is None else f" ({self.python_cpu:.2f} Python, {self.cpu - self.python_cpu:.2f} JVM)"
+            ""
+            if self.python_cpu is None
+            else f" ({self.python_cpu:.2f} driver, {self.cpu - self.python_cpu:.2f} JVM and rewrites)"
         )
         found = [
             f"{self.system}: {self.files} x {self.changes:,} changes on {self.rows:,} rows, {kind}",
@@ -109,6 +115,12 @@ class Result:
         beside = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in self.upkeep.items()) or "none"
         jvm = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in self.jvm_cpu.items())
         found.append(f"  JVM, CPU s per million: {jvm}; maintenance: {beside}")
+        if self.maintenance:
+            changes = self.files * self.changes
+            during, after = self.rewritten / changes, (self.rewritten + self.settled_rewritten) / changes
+            found.append(
+                f"  rows rewritten per changed row: {during:.2f} during the stream, {after:.2f} with what followed"
+            )
         if self.settled_seconds > 1:
             found.append(f"  maintenance went on for {self.settled_seconds:.1f} s and {self.settled_cpu:.1f} CPU s")
         return found
@@ -152,6 +164,8 @@ def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool)
         upkeep=answer["upkeep"],
         settled_seconds=settled["seconds"],
         settled_cpu=end - after,
+        rewritten=answer["rewritten"],
+        settled_rewritten=settled["rewritten"],
     )
 
 

@@ -15,6 +15,7 @@ plan.
 """
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
@@ -32,13 +33,26 @@ from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, C
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
 from calve.keylookup.search import MAINTENANCE_POOL, SparkJobs, reading, write_deletes_of_new
 from calve.maintain.convert import ConversionTools
-from calve.maintain.rewrite import BUNDLE_ROWS, GroupWork, Rewritten, bundles_of, rewrite_by_tasks, rewrite_here
+from calve.maintain.rewrite import (
+    BUNDLE_ROWS,
+    FAILED,
+    Bundle,
+    GroupWork,
+    Outcome,
+    Rewritten,
+    bundles_of,
+    rewrite_by_tasks,
+    rewrite_here,
+)
+from calve.maintain.rewrite_process import NICENESS, PROCESSES
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import RowOrder, TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
 from calve.retry import retry_on
+from calve.spark.failures import told_as
+from calve.spark.session import is_local
 
 ATTEMPTS = 20
 """Attempts of a commit: each takes a moment."""
@@ -100,11 +114,13 @@ class RewriteRoom:
     here_rows: int
     """Rows of a plan up to which this process rewrites its files itself, without Spark."""
     core_share: float = 1.0
-    """Share of Spark's cores that may rewrite files at the same time; at least one does."""
+    """Share of Spark's cores that may rewrite files at the same time; at least one does. Of processes beside, too."""
     pool: str = MAINTENANCE_POOL
     """Pool of Spark's FAIR scheduler."""
     bundle_rows: int = BUNDLE_ROWS
     """Rows from which on groups are a part of their own."""
+    beside: bool = False
+    """Whether processes of low priority take the place of Spark's tasks where driver and executors are one process."""
 
 
 MANUAL_ROOM = RewriteRoom(here_rows=20_000_000)
@@ -217,13 +233,7 @@ class Compactor:
             if not bundles:
                 yield self._part(plan, (), held, last=True)
                 return
-            if plan.groups.rows > self._room.here_rows:
-                jobs = SparkJobs(self._tools.session, self._room.pool)
-                name = f"calve-compaction-{self._tools.ids.new_id()}"
-                outcomes = rewrite_by_tasks(bundles, jobs, self._room.core_share, name, check)
-            else:
-                outcomes = rewrite_here(bundles, check)
-            with closing(outcomes):
+            with closing(self._outcomes(plan, bundles, check)) as outcomes:
                 for outcome in outcomes:
                     left -= 1
                     if isinstance(outcome, CalveError):
@@ -235,6 +245,20 @@ class Compactor:
         if failures:
             _log.info("%d of %d parts of a compaction of %s failed", len(failures), len(bundles), self._scope.name)
             raise next((one for one in failures if not isinstance(one, TransientError)), failures[0])
+
+    def _outcomes(
+        self, plan: CompactionPlan, bundles: Sequence[Bundle], check: Callable[[], None]
+    ) -> Generator[Outcome, None, None]:
+        if plan.groups.rows <= self._room.here_rows:
+            return rewrite_here(bundles, check)
+        jobs = SparkJobs(self._tools.session, self._room.pool)
+        with told_as(FAILED):
+            context = jobs.session().sparkContext
+            at_once = max(1, int(self._room.core_share * context.defaultParallelism))
+            beside = self._room.beside and is_local(str(context.master)) and bool(sys.executable)
+        if beside:
+            return PROCESSES.rewrite(bundles, at_once, check, 0 if plan.groups.overdue else NICENESS)
+        return rewrite_by_tasks(bundles, jobs, at_once, f"calve-compaction-{self._tools.ids.new_id()}", check)
 
     def _part(
         self, plan: CompactionPlan, groups: tuple[Rewritten, ...], held: HeldPlan, *, last: bool

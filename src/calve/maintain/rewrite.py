@@ -11,18 +11,19 @@ places of the rows of a group, a slice, and what is held.
 A Z-order interleaves the bits of the columns' ranks: rows that are close in all columns are close in the file, so that
 every column tells files apart. Ranks instead of values: equal numbers of rows, whatever the type and the distribution.
 
-    groups ──► bundles of about a million rows ──► this process, one after the other        a moment's work
-                                               └─► Spark, one job of one task each          everything else
+    groups ──► bundles of about a million rows ─┬─► this process, one after the other       a moment's work
+                                                ├─► processes beside it                     on a sink's only machine
+                                                └─► Spark, one job of one task each         everything else
 
-A bundle is what succeeds, fails and is committed as a whole. Only as many bundles are with Spark at a time as the
-share of the cores allows: pools of the FAIR scheduler have equal weights, and a task that has begun keeps its core. So
-the limit also holds on a session whose scheduler is FIFO.
+A bundle is what succeeds, fails and is committed as a whole. Only as many bundles are being rewritten at a time as the
+share of the cores allows: pools of Spark's FAIR scheduler have equal weights, and a task that has begun keeps its core.
+So the limit also holds on a session whose scheduler is FIFO.
 """
 
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,7 +64,7 @@ SLICE_ROWS = 1 << 18
 BUNDLE_ROWS = 1_000_000
 """Rows from which on groups are a bundle of their own: about a second's work."""
 
-_FAILED = "data files could not be rewritten"
+FAILED = "data files could not be rewritten"
 
 Numbers = NDArray[np.int64]
 
@@ -449,7 +450,7 @@ def _translate_failures(work: GroupWork) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         inputs = f"{work.inputs[0].path} and {len(work.inputs) - 1} others"
-        raise own_file_failure(error, _FAILED, inputs) from error
+        raise own_file_failure(error, FAILED, inputs) from error
 
 
 # ---- bundles of groups
@@ -476,35 +477,49 @@ def rewrite_here(bundles: Sequence[Bundle], check: Callable[[], None]) -> Genera
     """Rewrite bundles in this process; yields the outcome of each. `check` raises to cancel."""
     for bundle in bundles:
         try:
-            outcome: Outcome = _rewrite_bundle(bundle, check)
+            outcome: Outcome = rewrite_bundle(bundle, check)
         except CalveError as error:
             outcome = error
         yield outcome
 
 
 def rewrite_by_tasks(
-    bundles: Sequence[Bundle], jobs: SparkJobs, share: float, name: str, check: Callable[[], None]
+    bundles: Sequence[Bundle], jobs: SparkJobs, at_once: int, name: str, check: Callable[[], None]
 ) -> Generator[Outcome, None, None]:
-    """Rewrite bundles with Spark tasks on at most this share of the cores; yields outcomes as tasks end.
+    """Rewrite bundles with Spark tasks, at most this many at once; yields outcomes as tasks end.
 
     `name` is that of the job group. If `check` raises, or the iterator is closed, the tasks are cancelled, and finished
     ones whose outcomes were not asked for yet are undone; those that are killed leave orphan files.
     """
-    with told_as(_FAILED):
+    with told_as(FAILED):
         context = jobs.session().sparkContext
-        cores = max(1, int(share * context.defaultParallelism))
 
     def run(bundle: Bundle) -> Outcome:
         try:
-            with told_as(_FAILED):
+            with told_as(FAILED):
                 spark = jobs.session()  # in the pool, which belongs to the thread as the job group does
                 spark.sparkContext.setJobGroup(name, f"compaction, {len(bundle)} groups of files")
-            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(_FAILED, partial(_discard, bundle))
+            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(FAILED, partial(_discard, bundle))
             return tasks.run(spark, [bundle], _rewrite_in_task)[0]
         except CalveError as error:
             return error
 
-    with ThreadPoolExecutor(min(cores, len(bundles)), "calve-compaction") as threads:
+    return outcomes_of(bundles, run, at_once, lambda: context.cancelJobGroup(name), check)
+
+
+def outcomes_of(
+    bundles: Sequence[Bundle],
+    run: Callable[[Bundle], Outcome],
+    at_once: int,
+    cancel: Callable[[], None],
+    check: Callable[[], None],
+) -> Generator[Outcome, None, None]:
+    """Run bundles in threads, at most this many at once; yields outcomes as they end.
+
+    If `check` raises, or the iterator is closed, `cancel` is called until those that run have ended, and outcomes that
+    were not asked for yet are undone.
+    """
+    with ThreadPoolExecutor(min(at_once, len(bundles)), "calve-compaction") as threads:
         running = {threads.submit(run, bundle): bundle for bundle in bundles}
         try:
             while running:
@@ -513,14 +528,10 @@ def rewrite_by_tasks(
                     del running[future]
                     yield future.result()
         finally:
-            _cancel(running, lambda: context.cancelJobGroup(name))
-
-
-def _cancel(running: Mapping[Future[Outcome], Bundle], cancel_jobs: Callable[[], None]) -> None:
-    for future in cancelled(running, cancel_jobs):
-        outcome = future.result()
-        if not isinstance(outcome, CalveError):
-            _discard(running[future], outcome)
+            for future in cancelled(running, cancel):
+                outcome = future.result()
+                if not isinstance(outcome, CalveError):
+                    _discard(running[future], outcome)
 
 
 def _discard(bundle: Bundle, done: Sequence[Rewritten]) -> None:
@@ -528,7 +539,8 @@ def _discard(bundle: Bundle, done: Sequence[Rewritten]) -> None:
     remove_new(paths, bundle[0].target.io_properties, "their compaction ended before it was complete")
 
 
-def _rewrite_bundle(bundle: Bundle, check: Callable[[], None]) -> tuple[Rewritten, ...]:
+def rewrite_bundle(bundle: Bundle, check: Callable[[], None]) -> tuple[Rewritten, ...]:
+    """Rewrite a bundle in this thread; leaves no files if it fails. Raises what `check` raises and `rewrite`."""
     done: list[Rewritten] = []
     try:
         for work in bundle:
@@ -541,4 +553,4 @@ def _rewrite_bundle(bundle: Bundle, check: Callable[[], None]) -> tuple[Rewritte
 
 
 def _rewrite_in_task(bundle: Bundle, attempt: str) -> tuple[Rewritten, ...]:
-    return _rewrite_bundle(tuple(replace(work, name=f"{work.name}/{attempt}") for work in bundle), lambda: None)
+    return rewrite_bundle(tuple(replace(work, name=f"{work.name}/{attempt}") for work in bundle), lambda: None)

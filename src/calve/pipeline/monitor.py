@@ -108,6 +108,11 @@ class RunMonitor:
         return self._reporter.known.run_commits
 
     @property
+    def behind(self) -> bool:
+        """Whether the source had more than the last checkpoint took."""
+        return bool(self._reporter.known.unread)
+
+    @property
     def recent_commits(self) -> list[CommitReport]:
         """The last commits of this run, oldest first."""
         with self._lock:

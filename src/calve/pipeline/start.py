@@ -412,7 +412,7 @@ class Start:
             ConversionTools(lambda: self._spark, self._clock, self._ids),
         )
         owner = CompactionOwner(spec.sink_id, lambda: run.state.fence)
-        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, self._maintenance_pool)
+        room = RewriteRoom(HERE_ROWS, spec.compaction.core_share, self._maintenance_pool, beside=True)
 
         def compactor() -> Compactor:  # made when it is needed
             return Compactor(lake.open(), scope, tools, owner=owner, room=room)

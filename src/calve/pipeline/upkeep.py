@@ -6,8 +6,11 @@
 
 The committer's thread commits compactions between two batches: so a busy sink does not starve them, and they never
 conflict with a commit of their own sink. A part is committed while others are still being rewritten; one that fails
-does not hold up the others. More than a moment's work is done by Spark tasks, beside those of the batches. Planning
-happens after a number of commits, and takes only a small share of the time.
+does not hold up the others. More than a moment's work is done by processes of low priority or, on a cluster, by Spark
+tasks. Planning happens after a number of commits, and takes only a small share of the time.
+
+A sink that is behind its source needs the cores for its batches. Until it has caught up, its table waits for rewrites
+until there is twice as much to gain from them; then it is looked at again, at once.
 """
 
 import logging
@@ -85,6 +88,11 @@ class UpkeepMonitor(Protocol):
     @property
     def run_commits(self) -> int:
         """Commits of this run. Those that it found in the table, and may count late, are not among them."""
+        ...
+
+    @property
+    def behind(self) -> bool:
+        """Whether more of the source waits to be read than a checkpoint takes."""
         ...
 
     def warned(self, what: str, error: BaseException) -> None:
@@ -171,7 +179,12 @@ class Upkeep:
         """Number of commits of this run at which the next plan is due."""
         self._looked, self._looked_at = clock.monotonic(), 0
         """When the last plan was made, and the number of commits then."""
+        self._put_off = False
+        """Whether that plan left files for the time after the backlog."""
+        self._rest_until = 0.0
+        """Plans take only a share of the time."""
         self._plan_not_before = self._commit_not_before = 0.0
+        """After failures."""
         self._off = self._fenced = False
         """Nothing more is planned; nothing more is committed, either."""
 
@@ -209,8 +222,9 @@ class Upkeep:
         """Files are rewritten because of time, too: a sink that commits seldom is looked at from time to time."""
         now, new = self._clock.monotonic(), self._commits > self._looked_at
         enough = self._commits >= self._look_at or (new and now >= self._looked + self._pace.look_seconds)
+        caught_up = self._put_off and not self._monitor.behind
         in_time = self._hours is None or self._hours.contains(self._clock.now_ms())
-        return enough and in_time and now >= self._plan_not_before
+        return (caught_up or (enough and now >= self._rest_until)) and in_time and now >= self._plan_not_before
 
     def close(self, *, failed: bool) -> None:
         """End maintenance: commit what is ready, unless the run failed; drop unfinished work."""
@@ -254,8 +268,10 @@ class Upkeep:
         began, commits = self._clock.monotonic(), self._commits
         self._began = began
         self._monitor.maintaining("compact")
-        plan = self._compactor.plan(self._policy)
-        self._plan_not_before = self._clock.monotonic() + self._pace.rest_per_plan * (self._clock.monotonic() - began)
+        put_off = self._monitor.behind
+        plan = self._compactor.plan(self._policy.put_off if put_off else self._policy)
+        self._put_off = put_off
+        self._rest_until = self._clock.monotonic() + self._pace.rest_per_plan * (self._clock.monotonic() - began)
         self._looked, self._looked_at = began, commits
         self._look_at = commits + (1 if plan is not None and plan.groups.more else self._pace.look_every)
         if plan is None:

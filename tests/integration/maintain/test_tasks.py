@@ -1,7 +1,8 @@
-"""More than a moment's work is done by Spark tasks: parts are committed one by one, beside the commits of a sink."""
+"""More than a moment's work is done by Spark tasks or by processes: parts are committed one by one, beside a sink's."""
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,9 @@ def changed_table(home: Path, rng: random.Random, version: int = 2) -> KeyedTabl
     return table
 
 
-def planned(table: KeyedTable, spark: SparkSession) -> tuple[Compactor, CompactionPlan]:
+def planned(table: KeyedTable, spark: SparkSession, room: RewriteRoom = ROOM) -> tuple[Compactor, CompactionPlan]:
     tools = ConversionTools(lambda: spark, SystemClock(), RandomIds())
-    compactor = Compactor(table.ref.lake.open(), CompactionScope(TableName.parse(NAME)), tools, room=ROOM)
+    compactor = Compactor(table.ref.lake.open(), CompactionScope(TableName.parse(NAME)), tools, room=room)
     plan = compactor.plan(BY_HAND)
     assert plan is not None
     assert len(plan.groups.groups) > 3, "one for each partition"
@@ -57,13 +58,21 @@ def holds(table: KeyedTable) -> list[str]:
     return [name for name in table.table.metadata.refs if name.startswith(PREFIX)]
 
 
-@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
+@pytest.mark.parametrize(
+    ("version", "room"),
+    [
+        pytest.param(2, ROOM, marks=pytest.mark.soak, id="positions-tasks"),
+        pytest.param(3, ROOM, id="vectors-tasks"),
+        pytest.param(2, replace(ROOM, beside=True, pool="unused"), id="positions-processes"),
+        pytest.param(3, replace(ROOM, beside=True, pool="unused"), marks=pytest.mark.soak, id="vectors-processes"),
+    ],
+)
 def test_parts_are_committed_one_by_one_between_commits_of_a_sink(
-    spark: SparkSession, tmp_path: Path, version: int
+    spark: SparkSession, tmp_path: Path, version: int, room: RewriteRoom
 ) -> None:
     rng = random.Random(5)
     table = changed_table(tmp_path, rng, version)
-    compactor, plan = planned(table, spark)
+    compactor, plan = planned(table, spark, room)
     after = 0
     for ready in compactor.rewrite(plan, lambda: None):
         assert len(ready.groups) == len(holds(table)) == 1
@@ -74,7 +83,7 @@ def test_parts_are_committed_one_by_one_between_commits_of_a_sink(
         assert in_order(table.rows()) == in_order(table.contents.values())
     assert after == len(plan.groups.groups)
     assert holds(table) == []
-    assert spark.sparkContext._jsc.sc().getPoolForName(POOL).isDefined()
+    assert spark.sparkContext._jsc.sc().getPoolForName(room.pool).isDefined() == (not room.beside)
     wanted, location = in_order(table.contents.values()), table.table.metadata_location
     assert in_order(duckdb_rows(location)) == wanted
     if version == 2:

@@ -147,3 +147,24 @@ def test_files_are_as_old_as_the_first_snapshot_that_has_them() -> None:
     assert [aged(sequence) for sequence in (3, 4, 5, 9)] == [70, 50, 50, 10]
     assert aged(1) == 70, "as old as what is left of the history"
     assert aged(10) == 0, "not in it yet"
+
+
+def test_what_is_put_off_waits_for_twice_as_many_files_and_changes() -> None:
+    files = [file(f"s{n:02}") for n in range(48)]
+    assert names(files[:47], AUTOMATIC.put_off, age=1e9) == [], "whatever reads have lost"
+    assert names(files, AUTOMATIC.put_off) == [" ".join(f"s{n:02}" for n in range(48))]
+    worn = [file("worn", 100 * MB, 1_000_000, (deletes("d", rows),)) for rows in (500_000, 520_000)]
+    assert names(worn[:1], AUTOMATIC.put_off, age=1e9) == []
+    assert names(worn[1:], AUTOMATIC.put_off) == ["worn"], "seven tenths of seven tenths are left"
+
+
+def test_what_would_be_rewritten_even_if_it_were_put_off_is_overdue() -> None:
+    def overdue(files: list[ScanFile], policy: CompactionPolicy = AUTOMATIC) -> bool:
+        return due_groups(files, TARGET, policy).overdue
+
+    files = [file(f"s{n:02}") for n in range(96)]
+    assert [overdue(files[:number]) for number in (23, 24, 47, 48)] == [False, False, False, True]
+    assert [overdue(files[:number], AUTOMATIC.put_off) for number in (48, 95, 96)] == [False, False, True]
+    worn = [file("worn", 100 * MB, 1_000_000, (deletes("d", rows),)) for rows in (310_000, 520_000, 770_000)]
+    assert [overdue([one]) for one in worn] == [False, True, True]
+    assert [overdue([one], AUTOMATIC.put_off) for one in worn] == [False, False, True]

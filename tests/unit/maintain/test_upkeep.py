@@ -13,6 +13,7 @@ from calve.iceberg.snapshot.compaction import CompactionOwner
 from calve.iceberg.snapshot.history import stated_progress
 from calve.iceberg.snapshot.holds import PREFIX
 from calve.maintain import rewrite
+from calve.model.checkpoint import CheckpointIdentity
 from calve.model.progress import property_key
 from calve.model.spec import DayHours
 from calve.pipeline.upkeep import Upkeep
@@ -223,3 +224,43 @@ def test_new_files_whose_keys_cannot_be_read_are_removed_at_the_end(
     upkeep.close(failed=False)
     assert parquet_files(run) == files
     assert not [name for name in run.now.metadata.refs if name.startswith(PREFIX)]
+
+
+def read(run: Run, *, unread: int) -> None:
+    """Read a checkpoint that leaves so much of the source behind."""
+    run.run.checkpoints.reads(CheckpointIdentity("q", 1, None, "1"), 0, unread)
+
+
+def planned(upkeep: Upkeep) -> bool:
+    """Let the committer look at the maintenance; whether there is something to be committed."""
+    upkeep.maintain()
+    if upkeep._join is not None:
+        upkeep._join()
+    return upkeep.busy
+
+
+def test_a_sink_that_is_behind_puts_rewrites_off_until_it_has_caught_up(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    read(run, unread=7)
+    for number in range(12):
+        run.commit({number: "a"})
+    assert not planned(upkeep), "eight files would do"
+    read(run, unread=0)
+    assert planned(upkeep), "without another commit"
+    upkeep.close(failed=False)
+    assert "replace" in operations(run)
+
+
+def test_a_sink_that_is_behind_for_ever_is_maintained_all_the_same(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s"))
+    upkeep = run.upkeep()
+    read(run, unread=7)
+    commits = 0
+    while not planned(upkeep):
+        commits += 1
+        assert commits <= 32, "twice the number of files, and the commits until the next plan"
+        run.commit({commits: "a"})
+    assert commits >= 16
+    upkeep.close(failed=False)
+    assert "replace" in operations(run)

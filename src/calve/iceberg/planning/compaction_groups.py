@@ -56,6 +56,12 @@ class CompactionPolicy:
     everything: bool = False
     """Whether all files are rewritten, whatever they are like, and rows of larger groups are sorted together."""
 
+    @property
+    def put_off(self) -> "CompactionPolicy":
+        """The policy of a sink that is behind: twice as many changes, or files, before anything is rewritten."""
+        share = 1 - (1 - self.deleted_share) ** 2  # what is left after as many changes again
+        return replace(self, deleted_share=share, fan=2 * self.fan, reads_per_hour=0.0)
+
 
 TIER_FACTOR = 8
 """Sizes of files in one tier differ by less than this factor."""
@@ -115,6 +121,8 @@ class Groups:
     """The target size of new files, in bytes."""
     worn: int = 0
     """Files that are rewritten because of their deleted rows."""
+    overdue: bool = False
+    """Whether some would be rewritten even if that were put off."""
 
     @property
     def files(self) -> int:
@@ -153,6 +161,7 @@ def due_groups(
     group_size = _SORTED_FILES * target_size if policy.everything else target_size
     sizes = _Sizes(_file_size(sum(file.size for file in files), target_size), group_size)
     choice = _Choice(FileCosts(files), sizes, policy, age_of)
+    late = replace(choice, policy=policy.put_off)
     partitions: dict[tuple[object, ...], list[ScanFile]] = defaultdict(list)
     for file in files:
         partitions[file.spec_id, *map(repr, file.partition)].append(file)
@@ -167,7 +176,8 @@ def due_groups(
             chosen.append(group)
             rows += size
     worn = sum(choice.is_worn(file) for group in chosen for file in group)
-    return Groups(tuple(chosen), more, sizes.file, worn)
+    overdue = bool(chosen) and any(any(late.groups(members)) for members in partitions.values())
+    return Groups(tuple(chosen), more, sizes.file, worn, overdue)
 
 
 @dataclass(frozen=True)

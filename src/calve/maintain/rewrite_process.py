@@ -1,0 +1,218 @@
+"""Rewrites bundles of files in processes beside this one, which leave the cores to other work of the machine.
+
+    here: a thread for each process ──► bundle, pickled ──► standard input     a process: rewrites, at low priority
+                                    ◄── outcome, pickled ◄── standard output
+
+For sinks whose driver and executors share one machine. A thread of this process would compete with the sink's own for
+the interpreter's lock, and a Spark task costs a JVM that the sink's batches may not need otherwise. The priority is low
+and not the lowest: such a process gets all that is idle, and at least about a quarter of a core however busy the sink
+is, so that maintenance is never starved. Files for which that is too little, which are overdue, are rewritten at the
+priority of this process.
+
+The processes are shared by all sinks and end after a while without work, with this process, and when they are told to:
+then they remove the files of the bundle in progress first. One that is killed leaves orphan files.
+"""
+
+import atexit
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from typing import IO, cast
+
+import pyarrow as pa
+
+from calve.errors import CalveError, TerminalError, TransientError
+from calve.maintain.rewrite import FAILED, Bundle, Outcome, outcomes_of, rewrite_bundle
+
+NICENESS = 5
+"""A third of the weight of other processes."""
+IDLE_SECONDS = 120.0
+"""How long a process waits for more work: starting one takes about a second of CPU time."""
+END_SECONDS = 5.0
+"""How long a process may remove its files before it is killed."""
+WAIT_SECONDS = 0.5
+
+_START = "import sys; sys.path[:] = sys.argv[2:]; from calve.maintain.rewrite_process import main; main()"
+
+
+class _Ended(Exception):
+    """Nobody waits for the outcome any more."""
+
+
+class _Died(Exception):
+    """The process ended without an outcome."""
+
+
+class RewriteProcess:
+    """One process; for one thread at a time, but for `end`."""
+
+    def __init__(self, niceness: int) -> None:
+        command = [sys.executable, "-c", _START, str(niceness), *sys.path]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
+        self._requests, self._outcomes = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        self.used = False
+        self._ends_at: float | None = None
+
+    def rewrite(self, bundle: Bundle) -> Outcome:
+        """Rewrite a bundle. Raises _Died."""
+        try:
+            pickle.dump(bundle, self._requests)
+            self._requests.flush()
+            outcome: Outcome = pickle.load(self._outcomes)  # noqa: S301 - of our own process
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+            raise _Died from error
+        self.used = True
+        return outcome
+
+    def end(self) -> None:
+        """Tell it to end; kill it if it was told a while ago."""
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + END_SECONDS
+            with suppress(OSError, ValueError):
+                self._requests.close()
+        elif now > self._ends_at:
+            self._process.kill()
+
+    def close(self) -> int:
+        """End it and wait for that; returns its exit code."""
+        self.end()
+        try:
+            code = self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        with suppress(OSError, ValueError):
+            self._outcomes.close()
+        return code
+
+
+class RewriteProcesses:
+    """The processes of this one. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        self._idle: defaultdict[int, list[RewriteProcess]] = defaultdict(list)
+        """By niceness, which a process cannot lower again."""
+        self._lock = threading.Lock()
+        self._slots = threading.BoundedSemaphore(most)
+
+    def rewrite(
+        self, bundles: Sequence[Bundle], at_once: int, check: Callable[[], None], niceness: int = NICENESS
+    ) -> Generator[Outcome, None, None]:
+        """Rewrite bundles, at most this many at once; yields outcomes as they come. `check` raises to cancel.
+
+        If the iterator is closed early, or `check` raises, unfinished bundles leave no files, unless a process has to
+        be killed.
+        """
+        working: set[RewriteProcess] = set()
+        ended = threading.Event()
+
+        def run(bundle: Bundle) -> Outcome:
+            while not self._slots.acquire(timeout=WAIT_SECONDS):
+                if ended.is_set():
+                    return _failure("it was cancelled")
+            try:
+                return self._rewrite(bundle, niceness, working, ended)
+            finally:
+                self._slots.release()
+
+        def cancel() -> None:
+            ended.set()
+            for process in tuple(working):
+                process.end()
+
+        return outcomes_of(bundles, run, at_once, cancel, check)
+
+    def _rewrite(self, bundle: Bundle, niceness: int, working: set[RewriteProcess], ended: threading.Event) -> Outcome:
+        while not ended.is_set():
+            process = self._taken(niceness)
+            working.add(process)
+            try:
+                outcome = process.rewrite(bundle)
+            except _Died:
+                code = process.close()
+                if process.used:  # it may have ended for want of work; a new one does the same work
+                    continue
+                return _failure(f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+            finally:
+                working.discard(process)
+            with self._lock:
+                self._idle[niceness].append(process)
+            return outcome
+        return _failure("it was cancelled")
+
+    def _taken(self, niceness: int) -> RewriteProcess:
+        with self._lock:
+            if self._idle[niceness]:
+                return self._idle[niceness].pop()
+        return RewriteProcess(niceness)
+
+    def close(self) -> None:
+        """End idle processes."""
+        with self._lock:
+            idle = [process for processes in self._idle.values() for process in processes]
+            self._idle.clear()
+        for process in idle:
+            process.end()
+        for process in idle:
+            process.close()
+
+
+def _failure(what: str) -> TransientError:
+    return TransientError(FAILED, detail=f"A process rewrites them; {what}.")
+
+
+PROCESSES = RewriteProcesses(os.cpu_count() or 1)
+"""Shared by all sinks."""
+atexit.register(PROCESSES.close)
+
+
+# ---- in such a process
+
+
+def main() -> None:
+    """Rewrite bundles that arrive on standard input until it ends, or none arrives for a while."""
+    outcomes = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write among the outcomes
+    if hasattr(os, "nice"):
+        os.nice(int(sys.argv[1]))
+    pa.set_cpu_count(1)
+    ended = threading.Event()
+    bundles: queue.Queue[Bundle | None] = queue.Queue()
+    threading.Thread(target=_receive, args=(bundles, ended), daemon=True).start()
+    with suppress(_Ended, queue.Empty, OSError):
+        while (bundle := bundles.get(timeout=IDLE_SECONDS)) is not None:
+            pickle.dump(_outcome(bundle, ended), outcomes)
+            outcomes.flush()
+    os._exit(0)  # the other thread waits for its input
+
+
+def _receive(bundles: "queue.Queue[Bundle | None]", ended: threading.Event) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            bundles.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
+    ended.set()
+    bundles.put(None)
+
+
+def _outcome(bundle: Bundle, ended: threading.Event) -> Outcome:
+    def check() -> None:
+        if ended.is_set():
+            raise _Ended
+
+    try:
+        return rewrite_bundle(bundle, check)
+    except CalveError as error:
+        return error
+    except _Ended:
+        raise
+    except Exception:  # noqa: BLE001 - a bug: told where somebody looks
+        return TerminalError(FAILED, detail=traceback.format_exc())
