@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from harness import RESULTS
 
-from calve.keylookup.index.key_index import memory_on
+from calve.reader.resources import memory_on
 from calve.keylookup.index.parts import PAGE, PART_BYTES
 
 ENTRY_BYTES = 16
