@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Case, Recording, add_arguments, recording
 
 SETUP = """
 CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
@@ -59,17 +58,10 @@ def cpu_seconds(arguments: tuple[str, ...], home: Path) -> float:
 
 
 def main() -> None:
-    """Measure, print and record."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
-    add_arguments(parser)
-    options = parser.parse_args()
-    with recording("startup", "Commands that answer at once", options) as results:
-        measure(options.runs, results)
-
-
-def measure(runs: int, results: Recording) -> None:
-    """Measure and print."""
+    runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory(prefix="calve-startup-") as folder:
         home = Path(folder) / "home"
         subprocess.run(
@@ -89,8 +81,6 @@ def measure(runs: int, results: Recording) -> None:
                 times[name].append(cpu_seconds(given, home))
     medians = {name: statistics.median(found) for name, found in times.items()}
     base = medians["python -c pass"]
-    for name, found in times.items():
-        results.add(Case(name, "CPU s"), "python" if name == "python -c pass" else "calve", found)
     print(f"{'':<20}{'CPU s':>8}{'ratio':>8}")
     for name, seconds in medians.items():
         print(f"{name:<20}{seconds:>8.3f}{seconds / base:>8.1f}")
