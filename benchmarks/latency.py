@@ -6,7 +6,7 @@ A file with `--rate` / 10 records is put into a folder ten times a second; each 
 Both systems keep a table equal to the records by key, and commit at the interval: calve with `COMMIT INTERVAL`, Spark's
 Structured Streaming with a trigger of that time and `MERGE INTO` in `foreachBatch`. They run one after the other. The
 latency of a record is the time of the snapshot whose data files contain it, as the table's metadata states, minus its
-own time. Records of the first `--warm` seconds do not count: they wait for JVMs that start. DuckDB compares the
+own time. Records of the first `--warm` seconds after the first commit do not count: JVMs are cold. DuckDB compares the
 table with the last record of every key.
 """
 

@@ -25,6 +25,7 @@ def main() -> None:
         "spark.jars": jars,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",  # for a small log; the default of 50 is for large ones
     }
     spark = embedded_session(Path(home) / "spark", master="local[2]", conf=conf)
     by = f"PARTITIONED BY ({partition[0]})" if partition and partition[0] else ""

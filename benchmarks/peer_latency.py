@@ -3,11 +3,13 @@
     python benchmarks/peer_latency.py <incoming> <home> <jar> calve|merge <seconds>
 
 `merge` is what one writes without calve: Structured Streaming, a trigger of the interval, and `MERGE INTO` in
-`foreachBatch` (Iceberg runtime, merge-on-read). Answers `{}` when it runs, and the table's metadata file at the end.
+`foreachBatch` (Iceberg runtime, merge-on-read). Answers `{}` after its first commit, and the table's metadata file at
+the end.
 """
 
 import json
 import sys
+import time
 from pathlib import Path
 
 from peer_merge import merge_into, newest_metadata, session_with_runtime
@@ -27,6 +29,8 @@ def run_calve(incoming: Path, home: Path, seconds: float) -> str:
     envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
     source = calve.files(incoming, format="parquet", schema=DDL, envelope=envelope)
     query = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"]).start(commit_interval=seconds)
+    while not any(commit.changes for commit in query.recent_commits()):
+        time.sleep(0.1)
     print("{}", flush=True)
     sys.stdin.readline()
     query.await_caught_up(600)
@@ -48,6 +52,8 @@ def run_merge(incoming: Path, home: Path, jar: Path, seconds: float) -> str:
     frames = spark.readStream.schema(DDL).parquet(str(incoming)).writeStream.foreachBatch(apply)
     query = frames.option("checkpointLocation", str(home / "checkpoint")).trigger(processingTime=f"{seconds} seconds")
     running = query.start()
+    while not any(progress.numInputRows for progress in running.recentProgress):
+        time.sleep(0.1)
     print("{}", flush=True)
     sys.stdin.readline()
     running.processAllAvailable()

@@ -23,7 +23,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Case, Recording, add_arguments, recording
 
 SETUP = """
 CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
@@ -70,17 +69,10 @@ def cpu_seconds(arguments: tuple[str, ...], home: Path) -> float:
 
 
 def main() -> None:
-    """Measure, print and record."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
-    add_arguments(parser)
-    options = parser.parse_args()
-    with recording("startup", "Commands that answer at once", options) as results:
-        measure(options.runs, results)
-
-
-def measure(runs: int, results: Recording) -> None:
-    """Measure and print."""
+    runs = parser.parse_args().runs
     with tempfile.TemporaryDirectory(prefix="calve-startup-") as folder:
         home = Path(folder) / "home"
         subprocess.run(
@@ -98,8 +90,6 @@ def measure(runs: int, results: Recording) -> None:
             for name, arguments in COMMANDS.items():
                 given = tuple(one.format(file=file, run=run) for one in arguments)
                 times[name].append(cpu_seconds(given, home))
-    for name, found in times.items():
-        results.add(Case(name, "CPU s"), name if name in PEERS else "calve", found)
     base = statistics.median(times["python -c pass"])
     print(f"{'':<20}{'lowest':>8}{'median':>8}{'ratio':>8}")
     for name, found in times.items():

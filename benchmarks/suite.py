@@ -42,7 +42,6 @@ SUITES = {
         "upkeep.py --files 5000",
         "recovery.py",
         "footprint.py",
-        "startup.py",
     ),
 }
 
