@@ -33,7 +33,7 @@ from calve.plan.declared import (
     words_of,
 )
 from calve.plan.effects import Effect, effects_of_alter, effects_of_create, effects_of_drop, table_of
-from calve.plan.lookup import required
+from calve.plan.lookup import in_use, required
 from calve.plan.sinks import plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source, uses_of_source
 from calve.sql import parts
@@ -587,8 +587,7 @@ def _after(statement: st.Statement, world: Definitions) -> Definitions:
             found = required(world, statement.name, statement.kind)
             dependents = world.dependents(found.uid)
             if dependents and not statement.cascade:
-                used = ", ".join(d.label for d in dependents)
-                raise SqlError.at(statement.name.where, f"{found.label} is in use", hint=f"It is used by {used}.")
+                raise in_use(statement.name, found, dependents)
             gone = {found.uid, *(d.uid for d in dependents)}
             return Definitions(d for d in world if d.uid not in gone and d.owner not in gone)
         case _:

@@ -94,6 +94,10 @@ def effects_of_alter(
     sinks = _sinks_of(found, definitions)
     effects: list[Effect] = []
     match before, after, alteration:
+        case _, _, st.AlterSink(action=st.Pause()):
+            return [Effect(f"sink {found.name} stops after the batch in hand, until it is resumed")]
+        case _, _, st.AlterSink(action=st.Resume()):
+            return [Effect(f"sink {found.name} continues from its progress")]
         case st.CreateConnection(), _, st.AlterConnection(action=action):
             effects += _of_connection(found, action, definitions)
         case st.CreateSource(), st.CreateSource(), st.AlterSource(action=st.SetColumns()):

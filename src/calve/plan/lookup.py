@@ -30,6 +30,13 @@ def _known(names: list[str], kinds: tuple[ObjectKind, ...]) -> str:
     return f"Create it first: CREATE {kinds[0].value} ..."
 
 
+def in_use(name: Identifier, found: Definition, dependents: list[Definition]) -> SqlError:
+    """The error of a DROP without CASCADE of an object that others need."""
+    used = ", ".join(one.label for one in dependents)
+    hint = f"It is used by {used}. Drop them first, or write CASCADE."
+    return SqlError.at(name.where, f"{found.label} is in use", hint=hint)
+
+
 def required_connection(definitions: Definitions, name: Identifier, kind: ConnectionKind) -> Definition:
     """Find a connection of this kind by name. Raises SqlError."""
     found = required(definitions, name, ObjectKind.CONNECTION)

@@ -13,7 +13,7 @@ from calve.plan import catalogue
 from calve.plan.alterations import ALTERED, altered_options
 from calve.plan.connections import plan_connection, uses_of_connection, wants_validation
 from calve.plan.declared import hide_literals, normalise
-from calve.plan.lookup import required
+from calve.plan.lookup import in_use, required
 from calve.plan.sinks import SinkPlan, plan_sink, resolve_source, uses_of_sink
 from calve.plan.sources import plan_source
 from calve.sql import parts, statements
@@ -59,11 +59,7 @@ def drop(place: Workplace, statement: st.Drop) -> TextAnswer:
     found = found or required(definitions, statement.name, statement.kind)
     dependents = definitions.dependents(found.uid)
     if dependents and not statement.cascade:
-        raise SqlError.at(
-            statement.name.where,
-            f"{found.label} is in use",
-            hint=f"It is used by {', '.join(d.label for d in dependents)}. Drop them first, or write CASCADE.",
-        )
+        raise in_use(statement.name, found, dependents)
     gone = [*reversed(dependents), found]
     uids = {d.uid for d in gone}
     gone += [d for d in definitions if d.owner in uids and d.uid not in uids]
