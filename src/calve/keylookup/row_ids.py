@@ -6,8 +6,8 @@ live rows: the commit deletes all rows whose ids it keeps. That does not depend 
 batches before it, or on other writers.
 
 The files of a batch are written before the snapshot is known. So those with rows that keep an id are written again, in
-the attempt, with the column `_row_id` and the encoded pages that they have; the others are committed as they are. The sequence number of the last change is
-never written: rows inherit that of their snapshot.
+the attempt, with the column `_row_id` and the encoded pages that they have; the others are committed as they are. The
+sequence number of the last change is never written: rows inherit that of their snapshot.
 
 The driver computes the ids. It holds one number for each row of the batch, and at most `ROUND_ROWS` keys at a time.
 """
