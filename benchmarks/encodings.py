@@ -1,13 +1,14 @@
 """Which engine reads which encoding of deletes right, and in how many seconds, after many batches without maintenance.
 
     python benchmarks/encodings.py [--rows 1000000] [--batches 100] [--changes 20000] [--scans 5] [--limit 60]
-                                   [--engines spark,duckdb,...] [--json FILE]
+                                   [--minutes 15] [--engines spark,duckdb,...] [--json FILE]
 
 The same changes go into tables with equality deletes, position deletes (format version 2) and deletion vectors
 (version 3), by a sink each; `fresh` has the same rows, written at once. Every engine reads every table in a process of
 its own: first all rows, which are compared with the last change of each key, then a count and a sum, timed. An engine
 that needs more than `--limit` seconds for an answer is stopped. Its cell says so, as do those of engines that refuse a
-table, or return wrong rows.
+table, or return wrong rows. The limit is lower, but at least 20 seconds, where the reads that are left would otherwise
+need more than `--minutes`, counted from the start.
 
 The result goes to benchmarks/results/encodings.json, out of which `make docs` makes a section of docs/engines.md.
 ClickHouse is installed from PyPI into `.cache/chdb`, or left out.
@@ -39,6 +40,8 @@ ENCODINGS = {"equality": "equality", "positions": "position", "vectors": "vector
 """What the sinks are told (`DELETES`)."""
 FRESH = "fresh"
 PACKAGES = ("chdb==4.4.0", "chdb-core==26.9.0")
+LEAST_SECONDS = 20.0
+"""What every answer may take."""
 START_SECONDS = 120
 """How long an engine may take to start."""
 
@@ -112,31 +115,31 @@ def rows_at_once(workload: Workload, expected: Path, folder: Path) -> Workload:
 class Reading:
     """The reads of one engine, checked and timed; a process that had to be killed is replaced."""
 
-    def __init__(self, engine: str, home: Path, limit: float) -> None:
-        self.engine, self._home, self._limit = engine, home, limit
+    def __init__(self, engine: str, home: Path) -> None:
+        self.engine, self._home = engine, home
         self._peer: Peer | None = None
         self.version = str(self._started().ask("hello", START_SECONDS)["version"])
 
-    def read(self, table: Written, expected: Path, scans: int) -> Cell:
-        """All rows once, then scans as long as time allows."""
+    def read(self, table: Written, expected: Path, scans: int, limit: float) -> Cell:
+        """All rows once, then scans as long as time allows; an answer may take `limit` seconds."""
         try:
-            return self._read(table, expected, scans)
+            return self._read(table, expected, scans, limit)
         except TimeoutError:
             self._peer = None
-            return Cell(self.engine, table.name, over=self._limit)
+            return Cell(self.engine, table.name, over=limit)
         except RuntimeError as error:  # ClickHouse, for one, answers the query after a failed one wrong
             self.end()
             return Cell(self.engine, table.name, error=_first_line(str(error)))
 
-    def _read(self, table: Written, expected: Path, scans: int) -> Cell:
+    def _read(self, table: Written, expected: Path, scans: int, limit: float) -> Cell:
         file, where = self._home / "rows.parquet", f"{table.metadata} {table.lake}"
-        self._ask(f"rows {where} {file}")
+        self._ask(f"rows {where} {file}", limit)
         missing, extra, wrong = differences(file, expected)
         amounts = pq.read_table(expected, columns=["amount"])["amount"]
         totals = len(amounts), round(pc.sum(amounts).as_py(), 2)
         seconds: list[float] = []
-        while not seconds or (len(seconds) < scans and sum(seconds) < self._limit):
-            answer = self._ask(f"scan {where}")
+        while not seconds or (len(seconds) < scans and sum(seconds) < limit):
+            answer = self._ask(f"scan {where}", limit)
             if (answer["rows"], round(answer["sum"], 2)) != totals and not (missing or extra or wrong):
                 raise RuntimeError(f"all rows are right, but a scan says {answer['rows']} and {answer['sum']}")
             seconds.append(answer["seconds"])
@@ -150,8 +153,8 @@ class Reading:
             self._peer.end()
         self._peer = None
 
-    def _ask(self, request: str) -> dict[str, Any]:
-        answer = self._started().ask(request, self._limit)
+    def _ask(self, request: str, limit: float) -> dict[str, Any]:
+        answer = self._started().ask(request, limit)
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer
@@ -197,6 +200,10 @@ def _first_line(text: str) -> str:
     return line if len(line) <= 300 else f"{line[:300]}..."
 
 
+def _ratio(seconds: float | None, fresh: float | None) -> str:
+    return f", {seconds / fresh:.2f}x of fresh" if seconds and fresh else ""
+
+
 def _say(text: str) -> None:
     print(text, flush=True)
 
@@ -222,17 +229,22 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     tables.append(make_table(FRESH, "position", rows_at_once(workload, expected, folder / "load"), folder / FRESH))
     cells: list[Cell] = []
     versions: dict[str, str] = {}
-    for engine in options.engines:
+    for number, engine in enumerate(options.engines):
         (home := folder / "engines" / engine).mkdir(parents=True)
         try:
-            reading = Reading(engine, home, options.limit)
+            reading = Reading(engine, home)
         except (RuntimeError, TimeoutError) as error:
             _say(f"{engine} is left out: {error}")
             continue
         versions[engine] = reading.version
-        for table in reversed(tables):  # the slow ones last
-            cells.append(reading.read(table, expected, options.scans))
-            _say(f"{engine:10} {table.name:9} {cells[-1]}")
+        fresh: float | None = None
+        for done, table in enumerate(reversed(tables)):  # the slow ones last
+            left = len(tables) * (len(options.engines) - number) - done
+            share = (60 * options.minutes - (time.perf_counter() - began)) / left
+            limit = min(options.limit, max(LEAST_SECONDS, share))
+            cells.append(reading.read(table, expected, options.scans, limit))
+            fresh = cells[-1].seconds if table.name == FRESH else fresh
+            _say(f"{engine:10} {table.name:9} {cells[-1]}{_ratio(cells[-1].seconds, fresh)}")
         reading.end()
     _say(f"done in {time.perf_counter() - began:.0f} s")
     return {
@@ -251,6 +263,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=20_000)
     parser.add_argument("--scans", type=int, default=5)
     parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--engines", type=_engines, default=list(ENGINES))
     parser.add_argument("--json", type=Path, default=RESULT)
     options = parser.parse_args()

@@ -62,8 +62,8 @@ READS = """## What reads cost
 Seconds for a count and a sum after {batches} batches of {changes:,} changes (90 % updates of random rows, 5 % inserts,
 5 % deletes) to a table of {rows:,} rows without [maintenance](maintenance.md), and how many times as long as for the
 same rows written at once (*fresh*), in the same engine. Each engine also returned all rows, which were compared with
-the last change of every key: a number of seconds means that all of them were right. Each was given {limit:.0f} seconds
-for an answer. Measured by `python benchmarks/encodings.py` ({machine}; local files).
+the last change of every key: a number of seconds means that all of them were right. Each was given up to
+{limit:.0f} seconds for an answer. Measured by `python benchmarks/encodings.py` ({machine}; local files).
 
 """
 BUSY = 2
@@ -172,7 +172,7 @@ def _cell(cell: Mapping[str, Any], fresh: Mapping[str, Any]) -> str:
         return "**wrong rows**: " + ", ".join(f"{count:,} {kind}" for kind, count in wrong.items())
     if cell["seconds"] is None:
         return f"over {cell['over']:.0f} s"
-    ratio = f" ({cell['seconds'] / fresh['seconds']:.1f}x)" if fresh["seconds"] and cell is not fresh else ""
+    ratio = f" ({cell['seconds'] / fresh['seconds']:.2f}x)" if fresh["seconds"] and cell is not fresh else ""
     return f"{cell['seconds']:.2f} s{ratio}"
 
 

@@ -6,8 +6,8 @@ live rows: the commit deletes all rows whose ids it keeps. That does not depend 
 batches before it, or on other writers.
 
 The files of a batch are written before the snapshot is known. So those with rows that keep an id are written again, in
-the attempt, with the column `_row_id`; the others are committed as they are. The sequence number of the last change is
-never written: rows inherit that of their snapshot.
+the attempt, with the column `_row_id` and the encoded pages that they have; the others are committed as they are. The
+sequence number of the last change is never written: rows inherit that of their snapshot.
 
 The driver computes the ids. It holds one number for each row of the batch, and at most `ROUND_ROWS` keys at a time.
 """
@@ -29,7 +29,7 @@ from calve.model.files import FileTotals, RowsWithIds, WrittenFile
 from calve.model.table import TableState
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, ids_at, key_columns_at, keys_and_ids_at
-from calve.reader.key_sets import KeyPlaces, KeySet
+from calve.reader.key_sets import KeyRows, KeySet
 from calve.reader.resources import THREADS
 from calve.reader.rows import live_rows
 
@@ -196,7 +196,7 @@ def _ids_by_key(
     scan: KeyScan, replaced: Sequence[RowPositions], how: IdReading, round_rows: int
 ) -> Iterator[_IdsByKey]:
     """All replaced rows, in parts. The keys of those that the key index found are rows of the batch's own keys."""
-    places = KeyPlaces.of(how.keys) if how.keys else None
+    places = KeyRows.of(how.keys) if how.keys else None
     if places is not None:
         known = [(one, one.keys) for one in replaced if one.keys is not None]
         replaced = [one for one in replaced if one.keys is None]
@@ -210,7 +210,7 @@ class _IdsOfBatch:
     """Ids by the keys of the batch."""
 
     def __init__(
-        self, scan: KeyScan, found: Sequence[tuple[RowPositions, Numbers]], remembered: KeyMemory, places: KeyPlaces
+        self, scan: KeyScan, found: Sequence[tuple[RowPositions, Numbers]], remembered: KeyMemory, places: KeyRows
     ) -> None:
         self._places = places
         self._smallest = np.full(len(places) + 1, _NEW, np.int64)

@@ -213,7 +213,7 @@ class _Integers:
         return found
 
 
-class KeyPlaces:
+class KeyRows:
     """The rows of a table of keys by key: one column of integers, no key twice, no null.
 
     The hash table has a place for each hash; keys that find theirs taken are looked up in a sorted array.

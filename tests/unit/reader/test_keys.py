@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calve.reader.key_sets import KeyPlaces, KeySet
+from calve.reader.key_sets import KeyRows, KeySet
 
 KINDS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int64(), [0, 1, -1, 1 << 62, None]),
@@ -118,7 +118,7 @@ def test_places_of_integer_keys_equal_a_dictionary(seed: int) -> None:
     keys = list({rng.randrange(low, high) for _ in range(rng.choice([1, 2, 60, 5000]))})
     rng.shuffle(keys)
     wanted = [rng.choice([None, rng.choice(keys), rng.randrange(low, high)]) for _ in range(500)]
-    places = KeyPlaces.of([pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], kind)])
+    places = KeyRows.of([pa.chunked_array([keys[: len(keys) // 2], keys[len(keys) // 2 :]], kind)])
     assert places is not None
     rows = {key: row for row, key in enumerate(keys)}
     expected = [-1 if key is None else rows.get(key, -1) for key in wanted]
@@ -126,8 +126,8 @@ def test_places_of_integer_keys_equal_a_dictionary(seed: int) -> None:
 
 
 def test_only_distinct_integer_keys_have_places() -> None:
-    def places(*columns: pa.Array) -> KeyPlaces | None:
-        return KeyPlaces.of([pa.chunked_array([column]) for column in columns])
+    def places(*columns: pa.Array) -> KeyRows | None:
+        return KeyRows.of([pa.chunked_array([column]) for column in columns])
 
     some = list(range(0, 40_000, 4))
     assert places(pa.array(some)) is not None
