@@ -13,7 +13,7 @@ from calve.clock import RandomIds, SystemClock
 from calve.iceberg.loading import unpartitioned_spec_id
 from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
-from calve.keylookup.index.key_index import KeyIndex
+from calve.keylookup.index.key_index import Apart, KeyIndex
 from calve.keylookup.indexed import BY_MEASUREMENT as WORTHWHILE
 from calve.keylookup.indexed import IndexedSearch, IndexLimits
 from calve.keylookup.resolver import BY_MEASUREMENT, DriverLimits, PositionResolver
@@ -67,11 +67,12 @@ class KeyedTable(ForeignTable):
         self.totals = FileTotals()
         self.has_equality_deletes = False
 
-    def new_resolver(self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE) -> PositionResolver:
+    def new_resolver(
+        self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE, apart: Apart | None = None
+    ) -> PositionResolver:
         """Create the resolver of a new process, without the memory of the last one. Merges run at once."""
-        index = IndexedSearch(
-            KeyIndex(self.state, RandomIds(), memory=UNBOUNDED, inline=True), use or self._use, index_limits
-        )
+        runs = KeyIndex(self.state, RandomIds(), memory=UNBOUNDED, inline=True, apart=apart)
+        index = IndexedSearch(runs, use or self._use, index_limits)
         rows = RowIdWriter(self.iceberg, WriteOptions(), self._jobs)
         return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, rows, self._limits)
 

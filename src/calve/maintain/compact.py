@@ -32,6 +32,7 @@ from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy, 
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
 from calve.keylookup.search import MAINTENANCE_POOL, SparkJobs, reading, write_deletes_of_new
+from calve.maintain.beside import NICENESS, PROCESSES
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import (
     BUNDLE_ROWS,
@@ -44,7 +45,6 @@ from calve.maintain.rewrite import (
     rewrite_by_tasks,
     rewrite_here,
 )
-from calve.maintain.rewrite_process import NICENESS, PROCESSES
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
 from calve.model.spec import RowOrder, TableName, WriteOptions

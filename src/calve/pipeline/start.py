@@ -1,5 +1,6 @@
 """Starts a defined sink: assembles all parts of a run."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.resolver import PositionResolver
 from calve.keylookup.search import SparkJobs
 from calve.lake import TableRef, same_table, table_id
+from calve.maintain.beside import PROCESSES
 from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
 from calve.maintain.convert import ConversionTools
 from calve.maintain.expire import work_in
@@ -79,6 +81,7 @@ from calve.source.files.definition import Files, FileSource
 from calve.source.port import BoundedFrame, Source
 from calve.source.table import TableChanges, with_reader
 from calve.spark.executors import check_executors, on_cluster, refuse_connect, warn_of_local_place
+from calve.spark.session import is_local
 from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
 from calve.storage.listing import check_there
 from calve.storage.local import location_of
@@ -354,7 +357,8 @@ class Start:
         rows = RowIdWriter(table, self._spec.write, self._jobs)
         if self._spec.ordered:
             return OrderedResolver(table, self._ids, rows)
-        index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=process_memory())
+        apart = PROCESSES.call if is_local(str(self._spark.sparkContext.master)) and sys.executable else None
+        index = KeyIndex(StateFolder(self._state, "index"), self._ids, memory=process_memory(), apart=apart)
         search = IndexedSearch(index, self._spec.key_index)
         return PositionResolver(table, self._jobs, self._ids, search, rows, memory=process_memory(), timed=timed)
 

@@ -9,7 +9,10 @@ from pyiceberg.partitioning import PartitionSpec
 
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy
+from calve.keylookup.index import key_index
+from calve.keylookup.index.manifest import Run
 from calve.maintain import rewrite
+from calve.maintain.beside import ProcessesBeside
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles
 from calve.maintain.convert import ConversionTools
 from calve.model.spec import KeyIndexUse, RowOrder, TableName, WriteOptions
@@ -121,9 +124,22 @@ def test_rows_changed_between_plan_and_commit_of_a_compaction_are_as_they_were_c
     table.close()
 
 
-def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, beside: bool
+) -> None:
+    """Whether this process indexes them, or one beside it."""
     rng = random.Random(6)
     table = KeyedTable(tmp_path, SCHEMA, ["id"], index=KeyIndexUse.ON)
+    processes, calls = ProcessesBeside(1), list[object]()
+
+    def call(work: Callable[[], tuple[Run, ...]]) -> tuple[Run, ...]:
+        calls.append(work)
+        return processes.call(work)
+
+    if beside:
+        monkeypatch.setattr(key_index, "APART_ROWS", 0)
+        table.resolver = table.new_resolver(apart=call)
     for _ in range(3):
         change(table, rng, equality=False)
     one = compactor(table, random.Random(1))
@@ -132,6 +148,8 @@ def test_keys_of_new_files_are_in_the_index_before_a_batch_asks_for_them(tmp_pat
     ready = rewritten(one, plan)
     (file,) = ready.groups[0].files
     learnt = table.resolver.prepared([file])
+    assert len(calls) == beside
+    processes.close()
     assert one.commit(ready) is not None
     table.resolver.adopt(learnt)
     place, aside = Path(file.path.removeprefix("file://")), tmp_path / "aside"

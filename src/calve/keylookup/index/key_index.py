@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ from calve.storage.state import StateStore
 _MANIFESTS, _PARTS = "manifests", "parts"
 _POSITION = np.uint64(0xFFFF_FFFF)
 _FILE_SHIFT = np.uint64(32)
+
+APART_ROWS = 500_000
+"""Rows from which on new files are indexed apart from the batches, if that is possible."""
+
+Apart = Callable[[Callable[[], tuple[Run, ...]]], tuple[Run, ...]]
+"""Makes a call that can be pickled where it does not delay batches; raises what the call raises, or TransientError."""
+
 _log = logging.getLogger(__name__)
 
 Positions = NDArray[np.int64]
@@ -70,9 +78,15 @@ class KeyIndex:
     """The index of one sink. `inline` waits for merges, for tests."""
 
     def __init__(
-        self, store: StateStore, ids: IdSource, *, memory: MemoryBudget = NO_MEMORY, inline: bool = False
+        self,
+        store: StateStore,
+        ids: IdSource,
+        *,
+        memory: MemoryBudget = NO_MEMORY,
+        inline: bool = False,
+        apart: Apart | None = None,
     ) -> None:
-        self._store, self._ids, self._inline = store, ids, inline
+        self._store, self._ids, self._inline, self._apart = store, ids, inline, apart
         self._parts = Parts(store, memory)
         self._opened: tuple[str, IndexManifest] | None = None
         """The reference that was opened last, and its manifest."""
@@ -124,6 +138,9 @@ class KeyIndex:
 
     def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
         """As `take_in`, for files that are not in the table yet: `adopt` the runs once they are. For any thread."""
+        if self._apart is not None and sum(file.rows for file in files) > APART_ROWS:
+            work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
+            return self._apart(partial(work.runs, files, "0"))
         return tuple(
             run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
             for built in build(reader, files)

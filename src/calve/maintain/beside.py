@@ -1,6 +1,6 @@
-"""Rewrites bundles of files in processes beside this one, which leave the cores to other work of the machine.
+"""Rewrites files, and indexes them, in processes beside this one, which leave the cores to other work of the machine.
 
-    here: a thread for each process ──► bundle, pickled ──► standard input     a process: rewrites, at low priority
+    here: a thread for each process ──► work, pickled ──► standard input        a process: works, at low priority
                                     ◄── outcome, pickled ◄── standard output
 
 For sinks whose driver and executors share one machine. A thread of this process would compete with the sink's own for
@@ -25,12 +25,13 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import IO, cast
+from functools import partial
+from typing import IO, TypeVar, cast
 
 import pyarrow as pa
 
 from calve.errors import CalveError, TerminalError, TransientError
-from calve.maintain.rewrite import FAILED, Bundle, Outcome, outcomes_of, rewrite_bundle
+from calve.maintain.rewrite import Bundle, Outcome, outcomes_of, rewrite_bundle
 
 NICENESS = 5
 """A third of the weight of other processes."""
@@ -40,7 +41,15 @@ END_SECONDS = 5.0
 """How long a process may remove its files before it is killed."""
 WAIT_SECONDS = 0.5
 
-_START = "import sys; sys.path[:] = sys.argv[2:]; from calve.maintain.rewrite_process import main; main()"
+T = TypeVar("T")
+
+_START = "import sys; sys.path[:] = sys.argv[2:]; from calve.maintain.beside import main; main()"
+
+
+Check = Callable[[], None]
+"""Raises if the work has to end."""
+Work = Callable[[Check], object]
+"""Can be pickled."""
 
 
 class _Ended(Exception):
@@ -51,7 +60,7 @@ class _Died(Exception):
     """The process ended without an outcome."""
 
 
-class RewriteProcess:
+class ProcessBeside:
     """One process; for one thread at a time, but for `end`."""
 
     def __init__(self, niceness: int) -> None:
@@ -61,12 +70,12 @@ class RewriteProcess:
         self.used = False
         self._ends_at: float | None = None
 
-    def rewrite(self, bundle: Bundle) -> Outcome:
-        """Rewrite a bundle. Raises _Died."""
+    def do(self, work: Work) -> object:
+        """Do some work; its value, or the CalveError that it ended with. Raises _Died."""
         try:
-            pickle.dump(bundle, self._requests)
+            pickle.dump(work, self._requests)
             self._requests.flush()
-            outcome: Outcome = pickle.load(self._outcomes)  # noqa: S301 - of our own process
+            outcome: object = pickle.load(self._outcomes)  # noqa: S301 - of our own process
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             raise _Died from error
         self.used = True
@@ -95,34 +104,28 @@ class RewriteProcess:
         return code
 
 
-class RewriteProcesses:
+class ProcessesBeside:
     """The processes of this one. Thread-safe."""
 
     def __init__(self, most: int) -> None:
-        self._idle: defaultdict[int, list[RewriteProcess]] = defaultdict(list)
+        self._idle: defaultdict[int, list[ProcessBeside]] = defaultdict(list)
         """By niceness, which a process cannot lower again."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(most)
 
     def rewrite(
-        self, bundles: Sequence[Bundle], at_once: int, check: Callable[[], None], niceness: int = NICENESS
+        self, bundles: Sequence[Bundle], at_once: int, check: Check, niceness: int = NICENESS
     ) -> Generator[Outcome, None, None]:
         """Rewrite bundles, at most this many at once; yields outcomes as they come. `check` raises to cancel.
 
         If the iterator is closed early, or `check` raises, unfinished bundles leave no files, unless a process has to
         be killed.
         """
-        working: set[RewriteProcess] = set()
+        working: set[ProcessBeside] = set()
         ended = threading.Event()
 
         def run(bundle: Bundle) -> Outcome:
-            while not self._slots.acquire(timeout=WAIT_SECONDS):
-                if ended.is_set():
-                    return _failure("it was cancelled")
-            try:
-                return self._rewrite(bundle, niceness, working, ended)
-            finally:
-                self._slots.release()
+            return cast("Outcome", self._outcome(partial(rewrite_bundle, bundle), niceness, working, ended))
 
         def cancel() -> None:
             ended.set()
@@ -131,29 +134,42 @@ class RewriteProcesses:
 
         return outcomes_of(bundles, run, at_once, cancel, check)
 
-    def _rewrite(self, bundle: Bundle, niceness: int, working: set[RewriteProcess], ended: threading.Event) -> Outcome:
-        while not ended.is_set():
-            process = self._taken(niceness)
-            working.add(process)
-            try:
-                outcome = process.rewrite(bundle)
-            except _Died:
-                code = process.close()
-                if process.used:  # it may have ended for want of work; a new one does the same work
-                    continue
-                return _failure(f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
-            finally:
-                working.discard(process)
-            with self._lock:
-                self._idle[niceness].append(process)
-            return outcome
-        return _failure("it was cancelled")
+    def call(self, work: Callable[[], T]) -> T:
+        """Return the value of a call that can be pickled. Raises CalveError, TransientError if the process dies."""
+        outcome = self._outcome(partial(_unchecked, work), NICENESS, set(), threading.Event())
+        if isinstance(outcome, CalveError):
+            raise outcome
+        return cast("T", outcome)
 
-    def _taken(self, niceness: int) -> RewriteProcess:
+    def _outcome(self, work: Work, niceness: int, working: set[ProcessBeside], ended: threading.Event) -> object:
+        while not self._slots.acquire(timeout=WAIT_SECONDS):
+            if ended.is_set():
+                return _failure("it was cancelled")
+        try:
+            while not ended.is_set():
+                process = self._taken(niceness)
+                working.add(process)
+                try:
+                    outcome = process.do(work)
+                except _Died:
+                    code = process.close()
+                    if process.used:  # it may have ended for want of work; a new one does the same work
+                        continue
+                    return _failure(f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
+                finally:
+                    working.discard(process)
+                with self._lock:
+                    self._idle[niceness].append(process)
+                return outcome
+            return _failure("it was cancelled")
+        finally:
+            self._slots.release()
+
+    def _taken(self, niceness: int) -> ProcessBeside:
         with self._lock:
             if self._idle[niceness]:
                 return self._idle[niceness].pop()
-        return RewriteProcess(niceness)
+        return ProcessBeside(niceness)
 
     def close(self) -> None:
         """End idle processes."""
@@ -167,10 +183,14 @@ class RewriteProcesses:
 
 
 def _failure(what: str) -> TransientError:
-    return TransientError(FAILED, detail=f"A process rewrites them; {what}.")
+    return TransientError("maintenance could not be done", detail=f"A process of its own does it; {what}.")
 
 
-PROCESSES = RewriteProcesses(os.cpu_count() or 1)
+def _unchecked(work: Callable[[], T], _check: Check) -> T:
+    return work()
+
+
+PROCESSES = ProcessesBeside(os.cpu_count() or 1)
 """Shared by all sinks."""
 atexit.register(PROCESSES.close)
 
@@ -179,40 +199,40 @@ atexit.register(PROCESSES.close)
 
 
 def main() -> None:
-    """Rewrite bundles that arrive on standard input until it ends, or none arrives for a while."""
+    """Do the work that arrives on standard input until it ends, or none arrives for a while."""
     outcomes = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write among the outcomes
     if hasattr(os, "nice"):
         os.nice(int(sys.argv[1]))
     pa.set_cpu_count(1)
     ended = threading.Event()
-    bundles: queue.Queue[Bundle | None] = queue.Queue()
-    threading.Thread(target=_receive, args=(bundles, ended), daemon=True).start()
+    works: queue.Queue[Work | None] = queue.Queue()
+    threading.Thread(target=_receive, args=(works, ended), daemon=True).start()
     with suppress(_Ended, queue.Empty, OSError):
-        while (bundle := bundles.get(timeout=IDLE_SECONDS)) is not None:
-            pickle.dump(_outcome(bundle, ended), outcomes)
+        while (work := works.get(timeout=IDLE_SECONDS)) is not None:
+            pickle.dump(_outcome(work, ended), outcomes)
             outcomes.flush()
     os._exit(0)  # the other thread waits for its input
 
 
-def _receive(bundles: "queue.Queue[Bundle | None]", ended: threading.Event) -> None:
+def _receive(works: "queue.Queue[Work | None]", ended: threading.Event) -> None:
     with suppress(EOFError, OSError):
         while True:
-            bundles.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
+            works.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
     ended.set()
-    bundles.put(None)
+    works.put(None)
 
 
-def _outcome(bundle: Bundle, ended: threading.Event) -> Outcome:
+def _outcome(work: Work, ended: threading.Event) -> object:
     def check() -> None:
         if ended.is_set():
             raise _Ended
 
     try:
-        return rewrite_bundle(bundle, check)
+        return work(check)
     except CalveError as error:
         return error
     except _Ended:
         raise
     except Exception:  # noqa: BLE001 - a bug: told where somebody looks
-        return TerminalError(FAILED, detail=traceback.format_exc())
+        return TerminalError("maintenance failed unexpectedly", detail=traceback.format_exc())

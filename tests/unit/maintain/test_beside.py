@@ -17,10 +17,10 @@ from calve.clock import RandomIds, SystemClock
 from calve.errors import TerminalError, TransientError
 from calve.iceberg.planning.compaction_groups import BY_HAND
 from calve.iceberg.snapshot.compaction import CompactionPlan
+from calve.maintain.beside import NICENESS, ProcessesBeside
 from calve.maintain.compact import CompactionScope, Compactor
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import Bundle, GroupWork, rewrite_here
-from calve.maintain.rewrite_process import NICENESS, RewriteProcesses
 from tests.support.foreign import ForeignTable
 from tests.support.keyed import no_session
 from tests.support.regions import random_commit
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def processes() -> Iterator[RewriteProcesses]:
-    made = RewriteProcesses(2)
+def processes() -> Iterator[ProcessesBeside]:
+    made = ProcessesBeside(2)
     yield made
     made.close()
 
@@ -66,7 +66,7 @@ def children() -> set[int]:
     return found
 
 
-def test_a_process_writes_the_files_that_this_one_would_write(table: ForeignTable, processes: RewriteProcesses) -> None:
+def test_a_process_writes_the_files_that_this_one_would_write(table: ForeignTable, processes: ProcessesBeside) -> None:
     work, before = bundles(table), children()
     made = {one.inputs: one for done in processes.rewrite(work, 1, lambda: None) for one in done}  # type: ignore[union-attr]
     (child,) = children() - before
@@ -95,24 +95,24 @@ class Faulty(GroupWork):
         return list, ()
 
 
-def test_a_process_that_is_killed_loses_its_own_bundle_alone(table: ForeignTable, processes: RewriteProcesses) -> None:
+def test_a_process_that_is_killed_loses_its_own_bundle_alone(table: ForeignTable, processes: ProcessesBeside) -> None:
     outcomes = list(processes.rewrite(bundles(table, Deadly), 1, lambda: None))
     (error,) = (one for one in outcomes if isinstance(one, TransientError))
     assert (error.primary, error.detail) == (
-        "data files could not be rewritten",
-        "A process rewrites them; it ended with signal 9.",
+        "maintenance could not be done",
+        "A process of its own does it; it ended with signal 9.",
     )
     assert sum(isinstance(one, tuple) for one in outcomes) == len(outcomes) - 1 > 1
 
 
-def test_a_bug_in_a_process_is_told_as_one(table: ForeignTable, processes: RewriteProcesses) -> None:
+def test_a_bug_in_a_process_is_told_as_one(table: ForeignTable, processes: ProcessesBeside) -> None:
     first, *others = processes.rewrite(bundles(table, Faulty), 1, lambda: None)
     assert isinstance(first, TerminalError)
     assert "AttributeError: 'list' object has no attribute" in first.detail
     assert all(isinstance(one, tuple) for one in others)
 
 
-def test_an_idle_process_that_is_gone_is_replaced(table: ForeignTable, processes: RewriteProcesses) -> None:
+def test_an_idle_process_that_is_gone_is_replaced(table: ForeignTable, processes: ProcessesBeside) -> None:
     first, second, *_ = bundles(table)
     before = children()
     assert all(isinstance(one, tuple) for one in processes.rewrite([first], 1, lambda: None))
@@ -126,7 +126,7 @@ class _Cancelled(Exception):
     pass
 
 
-def test_cancelled_bundles_leave_neither_files_nor_processes(table: ForeignTable, processes: RewriteProcesses) -> None:
+def test_cancelled_bundles_leave_neither_files_nor_processes(table: ForeignTable, processes: ProcessesBeside) -> None:
     work, before, running = bundles(table), stored(table), children()
     calls: list[int] = []
 
@@ -144,7 +144,7 @@ def test_cancelled_bundles_leave_neither_files_nor_processes(table: ForeignTable
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
     code = (
-        "import os; from calve.maintain.rewrite_process import RewriteProcess; one = RewriteProcess(0); "
+        "import os; from calve.maintain.beside import ProcessBeside; one = ProcessBeside(0); "
         "print(one._process.pid, flush=True); os._exit(1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
