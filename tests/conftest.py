@@ -3,15 +3,17 @@
 import gc
 import logging
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from pyspark.sql import SparkSession
 from xdist.remote import Producer
 
+from calve import faults
 from calve.spark.session import embedded_session
 from tests.support import placing
+from tests.support.changes import Death
 from tests.support.jvm import QUICK
 from tests.support.memory import keep_files_in_memory, remove_at_exit
 from tests.support.progress import ProgressLines
@@ -117,6 +119,13 @@ def lakehouse(servers: Lakehouse) -> Iterator[Lakehouse]:
     servers.calm()
     yield servers
     servers.calm()
+
+
+@pytest.fixture
+def dying() -> Iterator[Callable[[str], None]]:
+    """Arms a failpoint at which the sink of this process dies: `Died` is raised there."""
+    yield lambda point: faults.install(Death(point, nth=1))
+    faults.install(None)
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,7 @@ LAKE = "CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');"
 COLUMNS = "id BIGINT NOT NULL, value STRING, PRIMARY KEY (id) NOT ENFORCED"
 UPSERT = "FORMAT JSON ENVELOPE UPSERT"
 SINK = """CREATE SINK s FROM o TO ICEBERG CATALOG lake NAMESPACE "x" TABLE "t" """
+SECOND_ONE = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 LETTERS = ("topic", "partition", "offset", "key", "value", "reason")
 
 
@@ -144,6 +145,15 @@ def test_the_example_runs(pipelines: Pipelines, kafka: Kafka) -> None:
     assert pipelines.rows("shop.orders_dead_letters", "offset", "value") == [(1, b"?")]
 
 
+def run_by_registry(pipelines: Pipelines, kafka: Kafka, topic: str, encoding: str, registry: SchemaRegistry) -> None:
+    columns = "id BIGINT NOT NULL, amount DECIMAL(12,2), at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED"
+    login = f"USER = '{REGISTRY_USER}', PASSWORD = SECRET p"
+    form = f"FORMAT {encoding} USING SCHEMA REGISTRY (URL = '{registry.uri}', {login}) ENVELOPE UPSERT"
+    secret = f"CREATE SECRET p AS '{REGISTRY_PASSWORD}';"
+    dead = "WITH (ON BAD ROW = 'dead letter', DEAD LETTER TABLE = 'x.bad')"
+    done(pipelines.run(secret + source(kafka, topic, form, columns) + SINK + dead))
+
+
 def test_avro_is_read_by_the_schemas_of_a_registry_as_they_change(
     pipelines: Pipelines, kafka: Kafka, registry: SchemaRegistry
 ) -> None:
@@ -167,14 +177,8 @@ def test_avro_is_read_by_the_schemas_of_a_registry_as_they_change(
             (keys[1], b"plain"),
         ],
     )
-    columns = "id BIGINT NOT NULL, amount DECIMAL(12,2), at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED"
-    login = f"USER = '{REGISTRY_USER}', PASSWORD = SECRET p"
-    form = f"FORMAT AVRO USING SCHEMA REGISTRY (URL = '{registry.uri}', {login}) ENVELOPE UPSERT"
-    secret = f"CREATE SECRET p AS '{REGISTRY_PASSWORD}';"
-    dead = "WITH (ON BAD ROW = 'dead letter', DEAD LETTER TABLE = 'x.bad')"
-    done(pipelines.run(secret + source(kafka, topic, form, columns) + SINK + dead))
-    second_one = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, second_one), (4, None, None)]
+    run_by_registry(pipelines, kafka, topic, "AVRO", registry)
+    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, SECOND_ONE), (4, None, None)]
     letters = pipelines.rows("x.bad", *LETTERS)
     assert [row[2:5] for row in letters] == [(5, keys[1], b"\x00\x00\x00\x00\x63what"), (6, keys[1], b"plain")]
     assert letters[0][5] == "the schema registry has no schema 99"
@@ -210,14 +214,8 @@ def test_protobuf_is_read_by_the_schemas_of_a_registry_as_they_change(
             (keys[1], b"plain"),
         ],
     )
-    columns = "id BIGINT NOT NULL, amount DECIMAL(12,2), at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED"
-    login = f"USER = '{REGISTRY_USER}', PASSWORD = SECRET p"
-    form = f"FORMAT PROTOBUF USING SCHEMA REGISTRY (URL = '{registry.uri}', {login}) ENVELOPE UPSERT"
-    secret = f"CREATE SECRET p AS '{REGISTRY_PASSWORD}';"
-    dead = "WITH (ON BAD ROW = 'dead letter', DEAD LETTER TABLE = 'x.bad')"
-    done(pipelines.run(secret + source(kafka, topic, form, columns) + SINK + dead))
-    second_one = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
-    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, second_one)]
+    run_by_registry(pipelines, kafka, topic, "PROTOBUF", registry)
+    assert pipelines.rows("x.t") == [(1, Decimal("1.50"), None), (3, None, SECOND_ONE)]
     letters = pipelines.rows("x.bad", *LETTERS)
     assert [row[2:5] for row in letters] == [(4, keys[1], b"\x00\x00\x00\x00\x63\x00what"), (5, keys[1], b"plain")]
     assert letters[0][5] == "the schema registry has no schema 99"

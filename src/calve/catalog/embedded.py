@@ -2,10 +2,10 @@
 
 It is pyiceberg's `SqlCatalog`, with the same tables and responses, and four differences: the database is in WAL mode
 and waits for locks; parsed metadata is cached while the table's metadata location stays the same (metadata files are
-immutable); a commit on top of the table's current metadata does not load it again, and may change several tables
-atomically; metadata files are written quickly (`MetadataTexts`), since all but one snapshot of a commit's metadata was
-serialized before. Any other commit takes pyiceberg's path. The last step of both is a compare-and-swap of the metadata
-location.
+immutable); a commit on top of the table's current metadata does not load it again, may change several tables
+atomically, and is repeated on newer metadata while its requirements hold; metadata files are written quickly
+(`MetadataTexts`), since all but one snapshot of a commit's metadata was serialized before. A table that a commit
+creates takes pyiceberg's path. The last step of both is a compare-and-swap of the metadata location.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
@@ -26,7 +26,7 @@ from pyiceberg.table.update import (
     _apply_table_update,
     _TableMetadataUpdateContext,
 )
-from pyiceberg.typedef import Identifier
+from pyiceberg.typedef import Identifier, Properties
 from sqlalchemy import event
 
 from calve.catalog.checked import Checked, NotSent
@@ -77,11 +77,21 @@ BUSY_MS = 30_000
 """How long a process waits for another process's write to the database; a write takes milliseconds."""
 
 _KNOWN_TABLES = 64
-# Every commit needs these: plain SQL, which SQLAlchemy passes through, takes a fraction of the time of its expressions.
+# Every commit or new table needs these: plain SQL, which SQLAlchemy passes through, takes a fraction of the time of
+# its expressions.
 _LOCATION = (
     "SELECT metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
 )
 _LOCATIONS = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
+_NAMESPACE = (
+    "SELECT 1 FROM iceberg_tables"
+    " WHERE catalog_name = ?1 AND (table_namespace = ?2 OR table_namespace LIKE ?3 ESCAPE '!')"
+    " UNION ALL SELECT 1 FROM iceberg_namespace_properties"
+    " WHERE catalog_name = ?1 AND (namespace = ?2 OR namespace LIKE ?3 ESCAPE '!') LIMIT 1"
+)
+_PROPERTIES = (
+    "SELECT property_key, property_value FROM iceberg_namespace_properties WHERE catalog_name = ? AND namespace = ?"
+)
 _SWAP = (
     "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ?"
     " WHERE catalog_name = ? AND table_namespace = ? AND table_name = ? AND metadata_location = ?"
@@ -120,6 +130,22 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
         name = Catalog.identifier_to_tuple(identifier)
         return self._known_at(name, self._location(name)) or self._loaded(name)
 
+    def namespace_exists(self, identifier: str | Identifier) -> bool:
+        """Whether a namespace was created, or contains tables or namespaces."""
+        namespace = Catalog.namespace_to_string(Catalog.identifier_to_tuple(identifier), NoSuchNamespaceError)
+        below = namespace.replace("!", "!!").replace("_", "!_").replace("%", "!%") + ".%"
+        with self.engine.connect() as connection:
+            return connection.exec_driver_sql(_NAMESPACE, (self.name, namespace, below)).first() is not None
+
+    def load_namespace_properties(self, namespace: str | Identifier) -> Properties:
+        """The properties of a namespace. Raises NoSuchNamespaceError."""
+        name = Catalog.namespace_to_string(namespace)
+        with self.engine.connect() as connection:
+            rows = connection.exec_driver_sql(_PROPERTIES, (self.name, name)).all()
+        if not rows and not self.namespace_exists(namespace):
+            raise NoSuchNamespaceError(f"Namespace {name} does not exist")
+        return {row[0]: row[1] for row in rows}
+
     def load_tables(self, names: Sequence[Identifier]) -> list[Table]:
         """Load a consistent state of several tables. Raises NoSuchTableError."""
         while True:
@@ -142,15 +168,22 @@ class EmbeddedCatalog(Checked, Guarded, SqlCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        """Apply updates if the requirements hold. Raises NotSent if they do not, or another process was faster."""
-        try:
-            _check(table, requirements)
-            return self._commit_on(table, updates)
-        except CommitFailedException:
-            # `table` is stale: the requirements may hold for its current state all the same.
-            if self._location(table.name()) == table.metadata_location:
-                raise
-            return super().commit_table(table, requirements, updates)
+        """Apply updates if the requirements hold for the current state, however often others change it meanwhile.
+
+        Raises NotSent if they do not hold.
+        """
+        current = table
+        while True:
+            try:
+                _check(current, requirements)
+                return self._commit_on(current, updates)
+            except CommitFailedException:
+                location = self._location(table.name())
+                if location == current.metadata_location:
+                    raise
+                if location is None:  # it is about to be created
+                    return super().commit_table(table, requirements, updates)
+                current = self.load_table(table.name())
 
     def commit_tables(self, commits: Sequence[TableCommit], unchanged: Sequence[Table] = ()) -> list[TableMetadata]:
         """Apply the updates of all tables or of none, if neither these nor the tables `unchanged` changed meanwhile.

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from calve.api.letters import letters_of
 from calve.cli.options import Format
-from calve.cli.read import show_rows
+from calve.cli.read import ArrowRows
+from calve.cli.rows import print_rows
 from calve.cli.show import counted, visible
 from calve.definitions.workplace import Workplace
 from calve.model.instants import instant_ms
@@ -28,7 +29,7 @@ def show_letters(  # noqa: PLR0913 - the options of the command
     """Print the dead letters of a sink. Raises CalveError."""
     moment = None if since is None else datetime.fromtimestamp(instant_ms(since) / 1000, UTC)
     found = letters_of(place, sink, LetterChoice(reason, moment))
-    show_rows(found, output, limit, console)
+    print_rows(ArrowRows(found), output, limit, console)
     if found.unfinished and output is Format.TABLE:
         console.print(
             f"A replay was interrupted, so some of them may be in the table already: calve letters {sink} --replay "

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from rich.console import Console
 
-from calve.cli.options import ChangeSpan, Format, ReadOptions
-from calve.cli.rows import TABLE_LIMIT, PrintedColumn, plain_json, plain_text, print_rows
+from calve.cli.options import ChangeSpan, ReadOptions
+from calve.cli.rows import PrintedColumn, plain_json, plain_text, print_rows
 from calve.cli.show import format_instant
 from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
@@ -83,20 +83,7 @@ def _show(reading: Readable, explanation: list[str], options: ReadOptions, conso
         for line in explanation:
             console.print(line, soft_wrap=True)
     else:
-        show_rows(reading, options.output, options.limit, console)
-
-
-def show_rows(
-    reading: Readable,
-    output: Format,
-    limit: int | None,
-    console: Console,
-    *,
-    table_limit: int = TABLE_LIMIT,
-    more: str = "--limit shows more",
-) -> None:
-    """Print rows as a table, JSON or CSV."""
-    print_rows(ArrowRows(reading), output, limit, console, table_limit=table_limit, more=more)
+        print_rows(ArrowRows(reading), options.output, options.limit, console)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -140,30 +140,58 @@ class ArrowUpserts:
         return True
 
 
-@dataclass(frozen=True)
-class ArrowJsonUpserts:
-    """Upserts in JSON, which Python code reads record by record."""
+class _Plan(Protocol):
+    """What conversions by Python code need of an envelope's plan."""
 
-    plan: UpsertPlan
+    @property
+    def schema(self) -> T.StructType: ...
+
+    @property
+    def table(self) -> T.StructType: ...
+
+
+P = TypeVar("P", bound=_Plan)
+
+
+@dataclass(frozen=True)
+class _ByCode(Generic[P]):
+    """Records that Python code reads one by one, as it does in tasks."""
+
+    plan: P
     code: RowCode
-    condition: Condition | None
-    """Which records delete, besides those without a value."""
     stored_order: OrderColumn | None
 
     @property
     def records(self) -> T.StructType:
-        return _inputs(self.code, self.plan.schema)
+        """The columns that the code takes, without those that are added for the order of arrival."""
+        schema = self.plan.schema
+        return T.StructType([schema[name] for name in self.code.inputs if name in schema.names])
 
     @property
     def table(self) -> T.StructType:
         return _stored(self.plan.table, self.stored_order)
+
+    def read(self, records: pa.Table) -> pa.Table:
+        """What the code makes of records, which have the order in which they are if they have no other."""
+        for name in self.code.inputs:
+            if name not in records.column_names:
+                records = records.append_column(name, pa.array(np.arange(records.num_rows)))
+        return self.code.in_memory(records)
+
+
+@dataclass(frozen=True)
+class ArrowJsonUpserts(_ByCode[UpsertPlan]):
+    """Upserts in JSON."""
+
+    condition: Condition | None
+    """Which records delete, besides those without a value."""
 
     @property
     def beside(self) -> T.StructType:
         return _beside([field.dataType for field in self.code.output.fields if field.name.startswith(STEP_ORDER)])
 
     def changes(self, records: pa.Table) -> pa.Table | None:
-        read = self.code.in_memory(_with_arrival(records, self.code))
+        read = self.read(records)
         deleted = read[GONE]
         if self.condition is not None:
             deleted = pc.or_(deleted, _meets(read, self.condition, self.code.output))
@@ -176,21 +204,8 @@ class ArrowJsonUpserts:
         return _changes(self.plan, read, deleted, (order[:own], order[own:]), self.stored_order)
 
 
-@dataclass(frozen=True)
-class ArrowChangeRecords:
+class ArrowChangeRecords(_ByCode[DebeziumPlan]):
     """Debezium's change records in JSON."""
-
-    plan: DebeziumPlan
-    code: RowCode
-    stored_order: OrderColumn | None
-
-    @property
-    def records(self) -> T.StructType:
-        return _inputs(self.code, self.plan.schema)
-
-    @property
-    def table(self) -> T.StructType:
-        return _stored(self.plan.table, self.stored_order)
 
     @property
     def beside(self) -> T.StructType:
@@ -198,7 +213,7 @@ class ArrowChangeRecords:
         return T.StructType([field for field in self.code.output.fields if field.name not in table])
 
     def changes(self, records: pa.Table) -> pa.Table | None:
-        read = self.code.in_memory(_with_arrival(records, self.code))
+        read = self.read(records)
         if read[BAD].null_count < read.num_rows:
             return None
         read = read.drop_columns([BAD])
@@ -240,7 +255,7 @@ def _json_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) 
     code = upsert_code(plan.schema, plan.table, plan.key, (plan.envelope, plan.texts), zone)
     kinds = [field.dataType for field in code.output.fields if field.name.startswith(STEP_ORDER)]
     own = kinds[: len(kinds) - len(frames.arrival_types(plan.schema))]
-    return ArrowJsonUpserts(plan, code, parsed.condition, OrderColumn(tuple(own)) if stores_order else None)
+    return ArrowJsonUpserts(plan, code, OrderColumn(tuple(own)) if stores_order else None, parsed.condition)
 
 
 def arrow_change_records(plan: DebeziumPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
@@ -258,19 +273,6 @@ def _stored(table: T.StructType, order: OrderColumn | None) -> T.StructType:
 def _beside(order: Sequence[T.DataType]) -> T.StructType:
     fields = [T.StructField(f"{ORDER_PREFIX}{i}", kind) for i, kind in enumerate(order)]
     return T.StructType([T.StructField(OP, T.ByteType(), nullable=False), *fields])
-
-
-def _inputs(code: RowCode, schema: T.StructType) -> T.StructType:
-    """The columns of records that code takes, without those that are added for the order of arrival."""
-    return T.StructType([schema[name] for name in code.inputs if name in schema.names])
-
-
-def _with_arrival(records: pa.Table, code: RowCode) -> pa.Table:
-    """Records with the order in which they are, if they have no other."""
-    for name in code.inputs:
-        if name not in records.column_names:
-            records = records.append_column(name, pa.array(np.arange(records.num_rows)))
-    return records
 
 
 def _changes(

@@ -193,6 +193,18 @@ class Pipeline:
         """Close a batch of what was staged for windows that are over; False if there are none."""
         return self._steps.close_due()
 
+    @contextmanager
+    def _converted(self, checkpoint: Checkpoint, target: WriteTarget) -> Iterator[ArrowChanges | DataFrame]:
+        """The changes of a checkpoint: computed by the driver if it may and can, otherwise by Spark jobs."""
+        with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
+            in_memory = self._arrow_changes(checkpoint, target, limit)
+            if in_memory is not None:
+                yield in_memory
+                return
+        changes = self._changes(checkpoint)
+        with self._input_checked(checkpoint):
+            yield changes
+
     def _changes(self, checkpoint: Checkpoint) -> DataFrame:
         epoch = self._run.state.fence.epoch
         if self._letters is not None:
@@ -266,10 +278,8 @@ class Pipeline:
         times = self._spec.times
         rule = TimeRule(times, self._run.state.closed, coalesce=self._spec.coalesce) if times else None
         folder = StageFolder(self._state, self._run.checkpoints.stage_folder, rule)
-        with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
-            changes = self._arrow_changes(checkpoint, target, limit) or self._changes(checkpoint)
-            with self._run.state.timed("stage"), self._input_checked(checkpoint):
-                staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
+        with self._converted(checkpoint, target) as changes, self._run.state.timed("stage"):
+            staged = stage_batch(changes, target, folder, RowKind.of(self._spec), size=checkpoint.size)
         faults.reached("stage.after")
         return staged
 
@@ -306,14 +316,9 @@ class Pipeline:
     def write(self, checkpoint: Checkpoint, time: int) -> "_WrittenBatch":
         faults.reached("files.before")
         target = self._table.write_target(self._spec.write)
-        with share_of_driver(checkpoint.size, self._spark.sparkContext) as limit:
-            in_memory = self._arrow_changes(checkpoint, target, limit)
-            if in_memory is not None:
-                return self._write_files(in_memory, checkpoint.size, target)
-        changes = self._changes(checkpoint)
-        if self._spec.append:
-            changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))
-        with self._input_checked(checkpoint):
+        with self._converted(checkpoint, target) as changes:
+            if self._spec.append and isinstance(changes, DataFrame):
+                changes = changes.withColumn(TIME, F.lit(time).cast("bigint"))  # noqa: PLW2901
             return self._write_files(changes, checkpoint.size, target)
 
     def _write_files(self, changes: DataFrame | ArrowChanges, size: SizeHint, target: WriteTarget) -> "_WrittenBatch":

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,31 +17,13 @@ from calve.keylookup.search import MAINTENANCE_POOL, SparkJobs
 from calve.maintain.expire import ExpiryReport, expire_snapshots
 from calve.maintain.removal_tasks import SparkComparison
 from calve.model.spec import HOUR_MS, Deletes
+from tests.support.changes import Died
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
 from tests.unit.iceberg.sample import SetClock
 
 HOUR = timedelta(hours=1)
 States = dict[int, dict[int, str]]
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-@pytest.fixture
-def dying() -> Iterator[Callable[[str], None]]:
-    """Arms a failpoint at which the process dies."""
-
-    def arm(at: str) -> None:
-        def die(point: str) -> None:
-            if point == at:
-                raise Died
-
-        faults.install(die)
-
-    yield arm
-    faults.install(None)
 
 
 class Expiring:

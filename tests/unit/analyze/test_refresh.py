@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from calve.analyze.refresh import AnalyzeRequest, Refreshed, drop_metadata, refr
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.metastore import filters as f
-from calve.metastore.metastore import Metastore
 from calve.metastore.statistics import ColumnStatistics, Statistic, StatisticKind, StatisticsType
 from calve.metastore.tables import DEFAULT_SEGMENT, GENERAL_INFO, MetadataType, open_tables
 from calve.sql.parser import parse_one
@@ -24,6 +22,7 @@ from calve.sql.statements import MetadataLevel
 from calve.statements.analyze import folder_id
 from calve.statements.answers import TextAnswer
 from calve.statements.execute import execute
+from tests.support.threads import in_threads
 from tests.unit.analyze.trees import Tables, fresh_units, in_order, no_spark, put, refreshed, spoil
 from tests.unit.metastore.sample import files_below, metastore_at
 
@@ -312,23 +311,14 @@ def test_metadata_that_is_dropped_is_gone_and_that_of_others_stays(tables: Table
 
 
 def test_many_who_refresh_at_the_same_time_agree(tmp_path: Path, root: Path) -> None:
-    failures: list[BaseException] = []
-
-    def work(number: int, metastore: Metastore) -> None:
-        try:
-            for step in range(2):
-                put(root / f"t{number}" / f"{step}.parquet", [number, step])
-                refreshed(open_tables(metastore), root)
-        except BaseException as error:  # noqa: BLE001 - told below
-            failures.append(error)
-
     stores = [metastore_at(tmp_path / "home") for _ in range(3)]
-    threads = [threading.Thread(target=work, args=(n, store)) for n, store in enumerate(stores)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+
+    def work(number: int) -> None:
+        for step in range(2):
+            put(root / f"t{number}" / f"{step}.parquet", [number, step])
+            refreshed(open_tables(stores[number]), root)
+
+    in_threads(work, range(3))
     tables = open_tables(stores[0])
     refreshed(tables, root)
     assert in_order(tables.read()) == fresh_units(root, tmp_path / "other")

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from calve.cli.main import app
 from calve.errors import InvalidInput
+from tests.unit.cli.reading import printed
 from tests.unit.iceberg.sample import Sample
 
 HUGE = 200_000
@@ -21,14 +20,6 @@ def sample(tmp_path: Path) -> Iterator[Sample]:
     table.commit({4: "later"}, [1])
     yield table
     table.close()
-
-
-def printed(sample: Sample, *options: str) -> str:
-    result = CliRunner().invoke(
-        app, ["read", "shop.orders", "--home", str(sample.home), *options], catch_exceptions=False
-    )
-    assert result.exit_code == 0
-    return result.stdout
 
 
 def test_json_is_one_object_per_line(sample: Sample) -> None:

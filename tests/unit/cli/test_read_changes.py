@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from calve.cli.main import app
 from calve.errors import InvalidInput
+from tests.unit.cli.reading import printed
 from tests.unit.iceberg.sample import Sample
 
 
@@ -18,14 +19,6 @@ def sample(tmp_path: Path) -> Iterator[Sample]:
     table.commit({3: "cc"}, [3])
     yield table
     table.close()
-
-
-def printed(sample: Sample, *options: str) -> str:
-    result = CliRunner().invoke(
-        app, ["read", "shop.orders", "--home", str(sample.home), *options], catch_exceptions=False
-    )
-    assert result.exit_code == 0
-    return result.stdout
 
 
 def changes(sample: Sample, *options: str) -> list[tuple[str, int, str | None, int]]:

@@ -1,7 +1,6 @@
 """Edits without Iceberg: stored at once, moved to the metastore later, the same to everybody who reads."""
 
 import random
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -16,6 +15,7 @@ from calve.definitions.pending import PendingEdits
 from calve.definitions.store import DefinitionStore, HomeDefinitions
 from calve.errors import InvalidInput, TerminalError, TransientError
 from calve.metastore.catalog_file import connect
+from tests.support.threads import in_threads
 from tests.unit.definitions.test_store import ALL, SECRET, SINK, SOURCE, VIEW
 
 
@@ -137,24 +137,15 @@ def test_random_edits_of_both_kinds_are_those_of_a_list(tmp_path: Path, seed: in
 
 
 def test_edits_of_many_processes_are_all_there(tmp_path: Path) -> None:
-    problems: list[BaseException] = []
 
     def create(number: int) -> None:
-        try:
-            for turn in range(4):
-                home = light(tmp_path) if (number + turn) % 3 else heavy(tmp_path)
-                statement = read_statement(f"CREATE SECRET s{number}_{turn} FROM ENV 'X'")
-                home.create([Definition(f"u{number}_{turn}", 1, statement)])
-                assert f"u{number}_{turn}" in {one.uid for one in light(tmp_path).all()}
-        except BaseException as error:  # noqa: BLE001 - shown by the assertion
-            problems.append(error)
+        for turn in range(4):
+            home = light(tmp_path) if (number + turn) % 3 else heavy(tmp_path)
+            statement = read_statement(f"CREATE SECRET s{number}_{turn} FROM ENV 'X'")
+            home.create([Definition(f"u{number}_{turn}", 1, statement)])
+            assert f"u{number}_{turn}" in {one.uid for one in light(tmp_path).all()}
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    in_threads(create, range(4))
     assert len(light(tmp_path).all()) == len(heavy(tmp_path).all()) == 16
 
 

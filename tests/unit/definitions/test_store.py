@@ -1,6 +1,5 @@
 """The definitions of a home folder in its metastore."""
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from calve.metastore.metastore import Metastore
 from calve.metastore.requests import ViewRequests
 from calve.metastore.views import ViewId, open_views
 from tests.support.readers import duckdb_rows
+from tests.support.threads import in_threads
 
 SECRET = Definition("s-1", 1, read_statement("CREATE SECRET pw FROM FILE 'vault:s-1'"), owner="c-1")
 CONNECTION = Definition(
@@ -34,6 +34,7 @@ SINK = Definition(
     uses=("v-1", "c-1"),
     standing=SinkState(paused=True, accepted_snapshot=12, generation=2),
 )
+
 ALL = [SECRET, CONNECTION, SOURCE, VIEW, SINK]
 
 
@@ -106,25 +107,16 @@ def test_a_changed_definition_keeps_its_place_and_the_revision_differs(tmp_path:
 
 def test_edits_of_many_at_once_are_all_there(tmp_path: Path) -> None:
     store_at(tmp_path).all()
-    problems: list[BaseException] = []
 
     def create(number: int) -> None:
-        try:
-            store = store_at(tmp_path)
-            for turn in range(3):
-                name = f"s{number}_{turn}"
-                statement = read_statement(f"CREATE SECRET {name} FROM ENV 'X'")
-                source = read_statement(f"CREATE SOURCE {name} FROM LOAD GENERATOR orders")
-                store.create([Definition(f"a{name}", 1, statement), Definition(f"b{name}", 1, source)])
-        except BaseException as error:  # noqa: BLE001 - shown by the assertion
-            problems.append(error)
+        store = store_at(tmp_path)
+        for turn in range(3):
+            name = f"s{number}_{turn}"
+            statement = read_statement(f"CREATE SECRET {name} FROM ENV 'X'")
+            source = read_statement(f"CREATE SOURCE {name} FROM LOAD GENERATOR orders")
+            store.create([Definition(f"a{name}", 1, statement), Definition(f"b{name}", 1, source)])
 
-    threads = [threading.Thread(target=create, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    in_threads(create, range(4))
     assert len({definition.uid for definition in store_at(tmp_path).all()}) == 24
 
 

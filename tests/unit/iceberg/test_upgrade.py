@@ -1,7 +1,6 @@
 """A sink raises the format version of its table from 2 to 3, in one commit between two batches."""
 
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,33 +19,15 @@ from calve.iceberg.loading import check_upgradable
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import new_summary
 from calve.model.spec import SinkSpec
+from tests.support.changes import Death, Died, at
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
-
-
-class Died(BaseException):
-    """The end of a process, as far as a test sees it."""
 
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
     faults.install(None)
-
-
-def at(point: str, act: Callable[[], None], nth: int = 1) -> None:
-    """Do something the first time that a point is reached, or the nth."""
-    times = count(1)
-
-    def hook(reached: str) -> None:
-        if reached == point and next(times) == nth:
-            act()
-
-    faults.install(hook)
-
-
-def die() -> None:
-    raise Died
 
 
 def old() -> SinkSpec:
@@ -164,7 +145,7 @@ def test_a_run_that_dies_while_it_upgrades_leaves_a_table_that_the_next_one_cont
     run = Run(tmp_path, old())
     run.commit({1: "a", 2: "b"})
     point, _, nth = step.partition(":")
-    at(point, die, int(nth or 1))
+    faults.install(Death(point, int(nth or 1)))
     with pytest.raises(Died):
         Run(tmp_path, new()).commit({1: "A"})
     faults.install(None)
@@ -187,7 +168,7 @@ def test_an_upgrade_that_another_commit_overtook_is_made_on_top_of_it(tmp_path: 
         summary = new_summary(Operation.REPLACE, {}, draft.parent, {})
         send(snapshot_change(draft, SnapshotContents(lines, lines, summary), ManifestCache()), "another snapshot")
 
-    at("upgrade.before", foreign)
+    at("upgrade.before", 1, foreign)
     after.commit({1: "A"})
     check(after, {1: "A", 2: "b"})
     assert len(upgrades_of(after)) == 2
@@ -205,7 +186,7 @@ def test_deletes_looked_up_before_another_tool_upgraded_the_table_are_looked_up_
         send(TableChange(run.now, (), (UPGRADE,), done=lambda now: now.format_version == 3), "an upgrade")
         raise TransientError("the catalog is out of reach")
 
-    at("commit.before", upgraded_by_others)
+    at("commit.before", 1, upgraded_by_others)
     assert run.commit({1: "A"})
     assert head is not None
     assert run.now.metadata.snapshots[-1].parent_snapshot_id == head.snapshot_id, "the upgrade added no snapshot"

@@ -3,14 +3,17 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from calve import faults
+from calve.catalog.connect import connect_embedded
+from calve.catalog.embedded import EmbeddedCatalog
 from calve.clock import RandomIds, SystemClock
-from calve.iceberg.snapshot.holds import PREFIX, Hold
+from calve.iceberg.snapshot.holds import PREFIX, Hold, HoldPlace
 from calve.maintain.compact import CompactionScope, Compactor, RewrittenFiles, compact
 from calve.maintain.convert import ConversionTools
 from tests.support.compaction import rewritten
@@ -63,6 +66,30 @@ def stream(tmp_path: Path) -> Iterator[Stream]:
     made = Stream(tmp_path)
     yield made
     made.table.close()
+
+
+def test_a_hold_is_taken_however_often_others_commit_meanwhile(
+    stream: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.commits(2)
+    catalog = connect_embedded(tmp_path)
+    table = catalog.load_table(stream.table.ref.name.identifier)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert isinstance(catalog, EmbeddedCatalog)
+    swap, others = catalog._swap, [1, 1, 1]
+
+    def swap_too_late(*arguments: Any) -> None:
+        if others:
+            stream.commits(others.pop())
+        swap(*arguments)
+
+    monkeypatch.setattr(catalog, "_swap", swap_too_late)
+    hold = Hold(HoldPlace(catalog, stream.table.ref.name, SystemClock()), "h", table, snapshot.snapshot_id)
+    assert others == []
+    assert stream.holds == [hold.tag]
+    stream.check_rows()
+    catalog.close()
 
 
 def planned_and_rewritten(compactor: Compactor) -> RewrittenFiles:

@@ -34,6 +34,7 @@ from calve.maintain.removal import ABANDONED_MS, InFlight, Removal
 from calve.model.progress import Fence, tag_name
 from calve.model.spec import HOUR_MS, RetentionOptions
 from calve.storage.state import StateFolder
+from tests.support.changes import Died
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
 from tests.unit.iceberg.sample import NAME, SINK, Sample, SetClock
@@ -50,25 +51,6 @@ def sample(tmp_path: Path) -> Iterator[Sample]:
     journal.remember_uuid(str(table.table.metadata.table_uuid))
     yield table
     table.close()
-
-
-class Died(BaseException):
-    """The process is gone."""
-
-
-@pytest.fixture
-def dying() -> Iterator[Callable[[str], None]]:
-    """Arms a failpoint at which the process dies."""
-
-    def arm(at: str) -> None:
-        def die(point: str) -> None:
-            if point == at:
-                raise Died
-
-        faults.install(die)
-
-    yield arm
-    faults.install(None)
 
 
 def old_and_new(sample: Sample, count: int = 12) -> dict[int, dict[int, str]]:

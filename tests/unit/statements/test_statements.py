@@ -6,7 +6,6 @@ The home has an embedded catalog `lake`, an AWS connection `aws`, a secret `k` f
 
 import shutil
 import stat
-import threading
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from calve.statements.answers import Outcome, QueryAnswer, TextAnswer
 from calve.statements.execute import execute
 from tests.support.answers import names_of, rows_of
 from tests.support.golden import cases_of, check, error_lines
+from tests.support.threads import in_threads
 
 CASES = cases_of("statements")
 PRELUDE = """
@@ -158,17 +158,13 @@ def test_of_many_who_create_one_name_one_succeeds(place: Workplace) -> None:
     text = "CREATE SOURCE raced FROM LOAD GENERATOR orders"
     results: list[str] = []
 
-    def create() -> None:
+    def create(_: int) -> None:
         try:
             results.extend(run(at(place.home), text))
         except InvalidInput as error:
             results.append(error.primary)
 
-    threads = [threading.Thread(target=create) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(create, range(8))
     assert sorted(results) == ["created source raced", *['source "raced" already exists'] * 7]
 
 
