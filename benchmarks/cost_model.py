@@ -109,9 +109,10 @@ class Measured:
     """What the results say."""
 
     batch: Line
-    commit: Line
-    index_bytes: float
-    """Per row."""
+    commit: Line | None
+    """The committer's part of it; None if no stream has recorded its phases."""
+    index_bytes: float | None
+    """Per row; None if nobody measured it."""
     cpu_per_million: float
     writes: float = 0.0
     """Per commit; 0 if `footprint.py` has no results."""
@@ -186,8 +187,8 @@ def read_results(folder: Path) -> Measured:
     used |= {id(run): run for run, _ in _results(files, "footprint")}
     return Measured(
         Line.fitted(batch),
-        Line.fitted(commit or batch),
-        statistics.median(index) if index else ENTRY_BYTES,
+        Line.fitted(commit) if commit else None,
+        statistics.median(index) if index else None,
         statistics.median(cpu),
         grown=tuple(sorted(grown)),
         runs=tuple(used.values()),
@@ -233,7 +234,7 @@ def _number(text: str) -> float:
 
 def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = PAPER) -> Prediction:
     """A batch of changes of uniform keys: the worst case of a look-up."""
-    index_bytes = measured.index_bytes * rows
+    index_bytes = (measured.index_bytes or ENTRY_BYTES) * rows
     kept = min(1.0, memory_on(int(paper.machine_gb * 2**30)) / index_bytes)
     pages = rows / PAGE
     touched = pages * -math.expm1(-changes / pages)
@@ -256,7 +257,7 @@ def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = 
         index_requests=requests,
         fences_gb=pages * FENCE_BYTES / 1e9,
         seconds=measured.batch.at(changes) + reading,
-        driver_seconds=measured.commit.at(changes) + reading,
+        driver_seconds=(measured.commit or measured.batch).at(changes) + reading,
         data_files=files,
         touched_files=touched_files,
         dollars_per_million=requests_dollars * 1e6 / changes + cores,
@@ -287,7 +288,7 @@ class Limit:
 
 def limits(measured: Measured, changes: int, paper: Assumptions = PAPER) -> list[Limit]:
     """What breaks for batches of so many uniform changes, the first one first."""
-    kept = memory_on(int(paper.machine_gb * 2**30)) / measured.index_bytes
+    kept = memory_on(int(paper.machine_gb * 2**30)) / (measured.index_bytes or ENTRY_BYTES)
     many = 10_000 * paper.file_mb * 1e6 / paper.row_bytes
     found = [
         Limit(kept, "the key index no longer fits the memory that keeps it: every batch reads parts of it again"),
@@ -305,7 +306,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     measured = read_results(parser.parse_args().results)
-    for name, line in (("batch", measured.batch), ("commit", measured.commit)):
+    for name, line in (("batch", measured.batch), ("commit", measured.commit or measured.batch)):
         each = 1e6 * line.per_change
         print(f"{name}: {1000 * line.fixed:.0f} ms + {each:.2f} us per change, at most {line.worst_error:.0%} off")
     for changes in (100_000, 1_000_000):

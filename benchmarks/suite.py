@@ -20,6 +20,7 @@ SUITES = {
         "upserts.py --rows 5000000 --batches 12 --systems positions vectors merge",
         "stream.py --files 24 --systems positions,vectors,flink",
         "stream.py --files 60 --systems positions --maintenance both",
+        "stream.py --files 100 --changes 1000 10000 --systems positions",
         "microbatch.py",
         "load.py --runs 2",
         "apply.py --rows 1000000 --batches 4 --cases uniform",

@@ -35,6 +35,8 @@ measures the main ones in minutes, `make bench-full` all of them in about an hou
   worse quartile of the one to the better quartile of the other, both ways.
 - The load average was taken before and after each run. The benchmark itself counts: about as many as there are cores, a
   minute after it ended. **busy** marks runs beside other work: their seconds are too long, trust only their ratios.
+- *Load not recorded* marks runs before there was this page: of them the medians are kept that they printed, as one
+  value, and nothing about their spread. The next run of such a case replaces them.
 - Peers: Iceberg's `MERGE INTO` (version 2 and 3 merge-on-read, copy-on-write), Delta's, pyiceberg's upsert, Flink's
   upsert sink, Spark's own streaming and Parquet writer, Spark's maintenance procedures; other engines as readers. Not
   here: Hudi, of which there was no bundle for Spark 4.0 or 4.1 to be had (`hudi-spark3.5-bundle_2.13` 1.1.1 was the

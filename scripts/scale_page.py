@@ -13,6 +13,7 @@ PAGE = ROOT / "docs" / "scale.md"
 sys.path.append(str(ROOT / "benchmarks"))
 
 from cost_model import (  # noqa: E402 - a folder of scripts, not a package
+    ENTRY_BYTES,
     LOCAL,
     PAPER,
     Line,
@@ -91,8 +92,8 @@ def _fitted(measured: Measured) -> Iterator[str]:
         ["", "value", "fitted to"],
         [
             ["seconds of a batch, small tables", _line(measured.batch), _points(measured.batch)],
-            ["of them the committer's thread", _line(measured.commit), _points(measured.commit)],
-            ["bytes of the key index per row", f"{measured.index_bytes:.1f}", "`upserts.py`, `growth.py`"],
+            ["of them the committer's thread", *_commit(measured)],
+            ["bytes of the key index per row", *_index(measured)],
             ["CPU seconds per million changes", f"{measured.cpu_per_million:.2f}", "`stream.py`"],
             ["requests of a commit that write, and that read", _requests(measured), "`footprint.py`"],
             ["bytes of metadata per commit", _or_unknown(measured.metadata_bytes), "`footprint.py`"],
@@ -100,12 +101,25 @@ def _fitted(measured: Measured) -> Iterator[str]:
     )
 
 
+def _commit(measured: Measured) -> tuple[str, str]:
+    if measured.commit is None:
+        return "all of it", "no stream has recorded its phases yet: the worst case"
+    return _line(measured.commit), _points(measured.commit)
+
+
+def _index(measured: Measured) -> tuple[str, str]:
+    if measured.index_bytes is None:
+        return f"{ENTRY_BYTES}", "not measured: a hash and a place of eight bytes each"
+    return f"{measured.index_bytes:.1f}", "`upserts.py`, `growth.py`"
+
+
 def _line(line: Line) -> str:
     return f"{1000 * line.fixed:.0f} ms + {1e6 * line.per_change:.2f} µs per change"
 
 
 def _points(line: Line) -> str:
-    return f"{len(line.points)} points of `stream.py` and `upserts.py`, at most {line.worst_error:.0%} off"
+    off = f", at most {line.worst_error:.0%} off" if len(line.points) > 2 else ", as many as it takes"
+    return f"{len(line.points)} points of `stream.py` and `upserts.py`{off}"
 
 
 def _requests(measured: Measured) -> str:
