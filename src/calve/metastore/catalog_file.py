@@ -68,7 +68,7 @@ def naming(database: Path, what: str) -> Iterator[None]:
             raise TransientError(
                 f"the {what} cannot be reached",
                 detail=detail,
-                hint="SQLite writes beside the file that it reads: give this process permission to write to its folder.",
+                hint="SQLite writes beside the file that it reads: let this process write to its folder.",
             ) from error
         raise TransientError(
             f"the {what} cannot be reached", detail=detail, hint="Check the file, and retry."
