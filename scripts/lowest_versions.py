@@ -26,9 +26,10 @@ TOOLS = (
     *("duckdb-extension-avro", "duckdb-extension-iceberg", "duckdb-extension-httpfs", "datafusion", "pyiceberg-core"),
 )
 SMOKE = (
-    *("tests/unit/api", "tests/unit/cli/test_show.py", "tests/unit/cli/test_prompt.py", "tests/unit/cli/test_instant.py"),
+    *("tests/unit/api", "tests/unit/cli/test_instant.py", "tests/unit/cli/test_prompt.py"),
+    *("tests/unit/cli/test_show.py", "tests/unit/iceberg", "tests/unit/test_values.py"),
     *("tests/unit/reader", "tests/unit/source", "tests/unit/watch", "tests/unit/web", "tests/unit/write"),
-    *("tests/unit/iceberg", "tests/unit/statements", "tests/unit/docs", "tests/unit/test_values.py"),
+    *("tests/unit/statements", "tests/unit/docs"),
     "tests/e2e/test_pipelines.py::test_a_view_follows_its_source_from_run_to_run",
 )
 NEWER = ("test_files_are_written_as_the_options_say",)

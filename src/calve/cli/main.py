@@ -305,7 +305,7 @@ def read(  # noqa: PLR0913 - a parameter for each option
         return
     from calve.pipeline.lakes import chosen_lake
 
-    chosen = chosen_lake(_folder(home), connection).table(table)
+    chosen = chosen_lake(_used_folder(home), connection).table(table)
     if changes:
         run_read_changes(chosen, span, options, console())
     else:
@@ -350,14 +350,18 @@ def letters(  # noqa: PLR0913 - a parameter for each option
         from calve.cli.letters import show_replay
 
         log_to_stderr(log_format, quiet=quiet, level=log_level)
-        report = replay_letters(_workplace(home), sink, reason=reason, since=since, force=force, dry_run=dry_run)
+        report = replay_letters(
+            _workplace(_used_folder(home)), sink, reason=reason, since=since, force=force, dry_run=dry_run
+        )
         show_replay(report, console())
         raise typer.Exit(1 if report.left else 0)
     if dry_run or force:
         raise InvalidInput("--dry-run and --force need --replay")
     from calve.cli.letters import show_letters
 
-    show_letters(_workplace(home), sink, console(), reason=reason, since=since, output=output, limit=limit)
+    show_letters(
+        _workplace(_used_folder(home)), sink, console(), reason=reason, since=since, output=output, limit=limit
+    )
 
 
 @app.command(cls=InstantCommand)
@@ -399,7 +403,7 @@ def connect_info(
     """Print how other engines read a table: statements to paste, with the names of secrets in place of them."""
     from calve.api.engines import readable_table, recipe, recipes
 
-    table = readable_table(_workplace(home), subject, connection)
+    table = readable_table(_workplace(_used_folder(home)), subject, connection)
     if engine is not None:
         sys.stdout.write(recipe(table, engine).text)
         return
@@ -429,7 +433,7 @@ def verify(
     from calve.cli.show import console, show_differences
 
     log_to_stderr(log_format, quiet=quiet, level=log_level)
-    found = (verify_changes if changes else verify_sink)(_workplace(home), sink)
+    found = (verify_changes if changes else verify_sink)(_workplace(_used_folder(home)), sink)
     show_differences(console(), sink, found)
     raise typer.Exit(0 if found.none else 1)
 
@@ -477,7 +481,7 @@ def maintain(  # noqa: PLR0913 - a parameter for each option
 
     log_to_stderr(log_format, quiet=quiet, level=log_level)
     options = MaintainOptions(only, where, sort_by, dry_run, older_than, grace, force, everything, tuple(forget or ()))
-    run_maintain(console(), _folder(home), subject, connection, options, quiet=quiet)
+    run_maintain(console(), _used_folder(home), subject, connection, options, quiet=quiet)
 
 
 class Shell(StrEnum):
@@ -543,6 +547,18 @@ def version() -> None:
 
 def _folder(home: Path | None) -> Path:
     return (home or default_home()).absolute()
+
+
+def _used_folder(home: Path | None) -> Path:
+    """The home folder, for commands that read what a sink wrote. Raises InvalidInput if nothing ever wrote there."""
+    folder = _folder(home)
+    if not os.path.lexists(folder):
+        raise InvalidInput(
+            f'there is no home folder "{folder}"',
+            detail="Definitions, tables and progress are in the home folder of the run that made them.",
+            hint="Go to the folder where calve ran, or name its home with --home or $CALVE_HOME.",
+        )
+    return folder
 
 
 def _workplace(home: Path | None) -> "Workplace":

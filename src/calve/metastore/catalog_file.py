@@ -63,6 +63,13 @@ def naming(database: Path, what: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        detail = f"{database}: {error}."
+        if error.sqlite_errorname.startswith("SQLITE_READONLY"):
+            raise TransientError(
+                f"the {what} cannot be reached",
+                detail=detail,
+                hint="SQLite writes beside the file that it reads: let this process write to its folder.",
+            ) from error
         raise TransientError(
-            f"the {what} cannot be reached", detail=f"{database}: {error}.", hint="Check the file, and retry."
+            f"the {what} cannot be reached", detail=detail, hint="Check the file, and retry."
         ) from error

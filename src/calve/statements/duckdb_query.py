@@ -60,7 +60,8 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
             connection.execute(_table_of(name, VIEWS[name].columns, lines))
         if not named and not moments:
             _close_off(connection)
-            plain = _plain_rows(connection.execute(text))
+            with connection.cursor() as once:  # since DuckDB 2, an unread result keeps its connection busy
+                plain = _plain_rows(once.execute(text))
             if plain is not None:
                 connection.close()
                 return QueryAnswer(plain)
@@ -90,9 +91,9 @@ def _tables(connection: duckdb.DuckDBPyConnection, text: str, asked: Iterable[st
 
 def _parsed_tables(connection: duckdb.DuckDBPyConnection, text: str) -> list[FieldPath]:
     """The tables that a query names, as DuckDB's parser sees it; names of WITH are not tables."""
-    found = connection.execute(f"SELECT json_serialize_sql({quoted_text(text)})").fetchone()
+    found = connection.execute(f"SELECT json_serialize_sql({quoted_text(text)})").fetchall()
     tables, named_by_with = set[tuple[str, ...]](), set[str]()
-    waiting = [json.loads(found[0])] if found else []
+    waiting = [json.loads(serialized) for (serialized,) in found]
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):

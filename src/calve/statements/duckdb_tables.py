@@ -72,9 +72,8 @@ class QueryTables:
     def execute(self, text: str) -> "ArrowResult":
         """Execute the query. Raises CalveError of a read, duckdb.Error."""
         with self.failures:
-            return ArrowResult(
-                self._connection, self._connection.execute(text).to_arrow_reader(BATCH_ROWS), self.failures
-            )
+            found = self._connection.sql(text).to_arrow_reader(BATCH_ROWS)
+            return ArrowResult(self._connection, found, self.failures)
 
 
 class Failures:

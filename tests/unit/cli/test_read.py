@@ -95,3 +95,15 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["read", "a.b"], ["letters", "s"], ["verify", "s"], ["maintain", "s"], ["connect-info", "a.b"]]
+)
+def test_a_home_that_is_not_there_is_named_and_not_created(command: list[str], tmp_path: Path) -> None:
+    home = tmp_path / "elsewhere" / ".calve"
+    refused = CliRunner().invoke(app, [*command, "--home", str(home)])
+    assert isinstance(refused.exception, InvalidInput)
+    assert refused.exception.primary == f'there is no home folder "{home}"'
+    assert "--home" in refused.exception.hint
+    assert not home.parent.exists()
