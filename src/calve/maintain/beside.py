@@ -183,7 +183,11 @@ class ProcessesBeside:
 
 
 def _failure(what: str) -> TransientError:
-    return TransientError("maintenance could not be done", detail=f"A process of its own does it; {what}.")
+    return TransientError(
+        "maintenance could not be done",
+        detail=f"A process of its own does it; {what}.",
+        hint="It is tried again later. If that process is killed for want of memory, use fewer MAINTENANCE CORES.",
+    )
 
 
 def _unchecked(work: Callable[[], T], _check: Check) -> T:
@@ -235,4 +239,8 @@ def _outcome(work: Work, ended: threading.Event) -> object:
     except _Ended:
         raise
     except Exception:  # noqa: BLE001 - a bug: told where somebody looks
-        return TerminalError("maintenance failed unexpectedly", detail=traceback.format_exc())
+        return TerminalError(
+            "maintenance failed unexpectedly",
+            detail=traceback.format_exc(),
+            hint="This is a bug of calve: report it with these lines. The sink goes on without maintenance.",
+        )
