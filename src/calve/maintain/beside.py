@@ -43,8 +43,16 @@ WAIT_SECONDS = 0.5
 
 T = TypeVar("T")
 
-_START = "import sys; sys.path[:] = sys.argv[2:]; from calve.maintain.beside import main; main()"
-
+_START = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+if hasattr(os, "nice"):
+    os.nice(int(sys.argv[1]))
+sys.path[:] = sys.argv[2:]
+from calve.maintain.beside import main
+main()
+"""
+"""Imports take most of the time of a start. Ctrl-C reaches all processes: this one tells the others."""
 
 Check = Callable[[], None]
 """Raises if the work has to end."""
@@ -162,6 +170,8 @@ class ProcessesBeside:
                     self._idle[niceness].append(process)
                 return outcome
             return _failure("it was cancelled")
+        except TransientError as error:
+            return error
         finally:
             self._slots.release()
 
@@ -169,7 +179,10 @@ class ProcessesBeside:
         with self._lock:
             if self._idle[niceness]:
                 return self._idle[niceness].pop()
-        return ProcessBeside(niceness)
+        try:
+            return ProcessBeside(niceness)
+        except OSError as error:
+            raise _failure(f"it could not be started: {error}") from error
 
     def close(self) -> None:
         """End idle processes."""
@@ -183,7 +196,11 @@ class ProcessesBeside:
 
 
 def _failure(what: str) -> TransientError:
-    return TransientError("maintenance could not be done", detail=f"A process of its own does it; {what}.")
+    return TransientError(
+        "maintenance could not be done",
+        detail=f"A process of its own does it; {what}.",
+        hint="It is tried again later. If that process is killed for want of memory, use fewer MAINTENANCE CORES.",
+    )
 
 
 def _unchecked(work: Callable[[], T], _check: Check) -> T:
@@ -202,8 +219,6 @@ def main() -> None:
     """Do the work that arrives on standard input until it ends, or none arrives for a while."""
     outcomes = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write among the outcomes
-    if hasattr(os, "nice"):
-        os.nice(int(sys.argv[1]))
     pa.set_cpu_count(1)
     ended = threading.Event()
     works: queue.Queue[Work | None] = queue.Queue()
@@ -235,4 +250,8 @@ def _outcome(work: Work, ended: threading.Event) -> object:
     except _Ended:
         raise
     except Exception:  # noqa: BLE001 - a bug: told where somebody looks
-        return TerminalError("maintenance failed unexpectedly", detail=traceback.format_exc())
+        return TerminalError(
+            "maintenance failed unexpectedly",
+            detail=traceback.format_exc(),
+            hint="This is a bug of calve: report it with these lines. The sink goes on without maintenance.",
+        )

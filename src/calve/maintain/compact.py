@@ -36,7 +36,6 @@ from calve.maintain.beside import NICENESS, PROCESSES
 from calve.maintain.convert import ConversionTools
 from calve.maintain.rewrite import (
     BUNDLE_ROWS,
-    FAILED,
     Bundle,
     GroupWork,
     Outcome,
@@ -44,6 +43,7 @@ from calve.maintain.rewrite import (
     bundles_of,
     rewrite_by_tasks,
     rewrite_here,
+    spark_cores,
 )
 from calve.model.files import WrittenFile
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
@@ -51,8 +51,6 @@ from calve.model.spec import RowOrder, TableName, WriteOptions
 from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_sets import distinct
 from calve.retry import retry_on
-from calve.spark.failures import told_as
-from calve.spark.session import is_local
 
 ATTEMPTS = 20
 """Attempts of a commit: each takes a moment."""
@@ -252,13 +250,10 @@ class Compactor:
         if plan.groups.rows <= self._room.here_rows:
             return rewrite_here(bundles, check)
         jobs = SparkJobs(self._tools.session, self._room.pool)
-        with told_as(FAILED):
-            context = jobs.session().sparkContext
-            at_once = max(1, int(self._room.core_share * context.defaultParallelism))
-            beside = self._room.beside and is_local(str(context.master)) and bool(sys.executable)
-        if beside:
-            return PROCESSES.rewrite(bundles, at_once, check, 0 if plan.groups.overdue else NICENESS)
-        return rewrite_by_tasks(bundles, jobs, at_once, f"calve-compaction-{self._tools.ids.new_id()}", check)
+        cores = spark_cores(jobs, self._room.core_share)
+        if self._room.beside and cores.local and sys.executable:
+            return PROCESSES.rewrite(bundles, cores.most, check, 0 if plan.groups.overdue else NICENESS)
+        return rewrite_by_tasks(bundles, jobs, cores.most, f"calve-compaction-{self._tools.ids.new_id()}", check)
 
     def _part(
         self, plan: CompactionPlan, groups: tuple[Rewritten, ...], held: HeldPlan, *, last: bool

@@ -48,6 +48,7 @@ from calve.reader.deletes import TaskDeletes, paths_named
 from calve.reader.key_positions import key_columns_at
 from calve.reader.rows import HeldRows, LiveRows, live_rows, read_at_once, read_split, whole
 from calve.spark.failures import own_file_failure, told_as
+from calve.spark.session import is_local
 from calve.spark.tasks import CHECK_SECONDS, Tasks, cancelled
 from calve.write.data_files import FileKind, FileNames, RollingFiles, partitioner_for
 
@@ -64,7 +65,7 @@ SLICE_ROWS = 1 << 18
 BUNDLE_ROWS = 1_000_000
 """Rows from which on groups are a bundle of their own: about a second's work."""
 
-FAILED = "data files could not be rewritten"
+_FAILED = "data files could not be rewritten"
 
 Numbers = NDArray[np.int64]
 
@@ -450,7 +451,7 @@ def _translate_failures(work: GroupWork) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         inputs = f"{work.inputs[0].path} and {len(work.inputs) - 1} others"
-        raise own_file_failure(error, FAILED, inputs) from error
+        raise own_file_failure(error, _FAILED, inputs) from error
 
 
 # ---- bundles of groups
@@ -483,6 +484,22 @@ def rewrite_here(bundles: Sequence[Bundle], check: Callable[[], None]) -> Genera
         yield outcome
 
 
+@dataclass(frozen=True)
+class SparkCores:
+    """The cores that rewrites may use."""
+
+    most: int
+    local: bool
+    """Whether they are those of this machine."""
+
+
+def spark_cores(jobs: SparkJobs, share: float) -> SparkCores:
+    """A share of the cores, at least one. Raises TransientError."""
+    with told_as(_FAILED):
+        context = jobs.session().sparkContext
+        return SparkCores(max(1, int(share * context.defaultParallelism)), is_local(str(context.master)))
+
+
 def rewrite_by_tasks(
     bundles: Sequence[Bundle], jobs: SparkJobs, at_once: int, name: str, check: Callable[[], None]
 ) -> Generator[Outcome, None, None]:
@@ -491,15 +508,15 @@ def rewrite_by_tasks(
     `name` is that of the job group. If `check` raises, or the iterator is closed, the tasks are cancelled, and finished
     ones whose outcomes were not asked for yet are undone; those that are killed leave orphan files.
     """
-    with told_as(FAILED):
+    with told_as(_FAILED):
         context = jobs.session().sparkContext
 
     def run(bundle: Bundle) -> Outcome:
         try:
-            with told_as(FAILED):
+            with told_as(_FAILED):
                 spark = jobs.session()  # in the pool, which belongs to the thread as the job group does
                 spark.sparkContext.setJobGroup(name, f"compaction, {len(bundle)} groups of files")
-            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(FAILED, partial(_discard, bundle))
+            tasks: Tasks[tuple[Rewritten, ...]] = Tasks(_FAILED, partial(_discard, bundle))
             return tasks.run(spark, [bundle], _rewrite_in_task)[0]
         except CalveError as error:
             return error

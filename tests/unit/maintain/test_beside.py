@@ -117,9 +117,21 @@ def test_an_idle_process_that_is_gone_is_replaced(table: ForeignTable, processes
     before = children()
     assert all(isinstance(one, tuple) for one in processes.rewrite([first], 1, lambda: None))
     (idle,) = children() - before
+    os.kill(idle, signal.SIGINT)  # Ctrl-C is for this process
+    assert all(isinstance(one, tuple) for one in processes.rewrite([second], 1, lambda: None))
+    assert children() - before == {idle}
     os.kill(idle, signal.SIGKILL)
     assert all(isinstance(one, tuple) for one in processes.rewrite([second], 1, lambda: None))
     assert len(children() - before - {idle}) == 1
+
+
+def test_a_process_that_cannot_be_started_is_a_failure_that_may_pass(
+    table: ForeignTable, processes: ProcessesBeside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    errors = list(processes.rewrite(bundles(table), 1, lambda: None))
+    assert all(isinstance(error, TransientError) for error in errors)
+    assert "it could not be started" in errors[0].detail  # type: ignore[union-attr]
 
 
 class _Cancelled(Exception):
