@@ -47,6 +47,7 @@ from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.schema.arrow import parse_schema
 from calve.iceberg.schema.evolution import Shape, evolution, with_defaults, written_schema
 from calve.iceberg.schema.fitting import as_known, field_named, needs_of
+from calve.iceberg.schema.readable import schema_with
 from calve.iceberg.schema.staged import columns_of_any
 from calve.iceberg.snapshot.draft import (
     Draft,
@@ -395,11 +396,15 @@ class IcebergTable:
     def write_targets(
         self, state: TableState, options: WriteOptions, spec_ids: Iterable[int]
     ) -> dict[int, WriteTarget]:
-        """Where to write files, by partition spec, that are about to be added to `state`. Raises TransientError."""
+        """Where to write files, by partition spec, that are about to be added to `state`.
+
+        Raises TransientError; InvalidInput for a column that no file can contain.
+        """
         table: Table = state.handle
         with trying(f'asking for credentials of "{self._name}"'):
             settings = task_properties_of(table.io.properties)
-        return {n: rewriting_target(table, table.schema(), n, options, settings, self._key_ids) for n in spec_ids}
+        schema = schema_with(table.schema())
+        return {n: rewriting_target(table, schema, n, options, settings, self._key_ids) for n in spec_ids}
 
     def _written_schema(self, table: Table, staged: Sequence[RowKind]) -> Schema:
         given = self._shape.given if self._shape else None
