@@ -17,7 +17,7 @@ from tests.faults.where import TABLE, Where
 from tests.support.pipelines import eventually
 from tests.support.warm import WarmProcess
 
-ROWS, CHANGES, STEP = 20_000, 500, 250
+ROWS, CHANGES, STEP = 2_000, 500, 250
 SOURCE = f"""
 CREATE SECRET unused AS 'wolfram-carbide';
 CREATE SOURCE orders
@@ -41,6 +41,7 @@ def test_sigterm_during_a_commit_lets_it_finish_and_a_restart_goes_on(command: C
     eventually(lambda: command.snapshots() >= 3)
     process.send_signal(signal.SIGHUP)  # without a terminal it rotates logs
     process.send_signal(signal.SIGTERM)
+    eventually(lambda: "stopping after the current commits" in process.printed_errors())
     gate.unlink()
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0

@@ -131,6 +131,11 @@ class WarmProcess:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
+    def printed_errors(self) -> str:
+        """What it has printed as errors so far."""
+        err = self._folder / "err"
+        return err.read_text() if err.exists() else ""
+
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end; what it printed, and what it printed as errors."""
         self._process.join(timeout)

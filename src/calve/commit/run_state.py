@@ -108,7 +108,7 @@ class RunState:
     def pending(self) -> int:
         """Number of recorded items that are not committed: committables, and checkpoints without a batch yet."""
         with self.memory:
-            return self.ready + len(self.position.staged)
+            return self.position.ready + len(self.position.staged)
 
     @property
     def ready(self) -> int:

@@ -60,12 +60,16 @@ class _Tally:
 
     def fits(self, entries: list[Entry], minted: Frontier) -> bool:
         """Whether entries were only appended since the last update."""
-        if entries is not self._entries or minted != self._minted or len(entries) < self._count:
+        if entries is not self._entries or len(entries) < self._count:
+            return False
+        if minted is not self._minted and minted != self._minted:
             return False
         return not self._count or entries[self._count - 1] is self._last
 
     def follow(self) -> None:
         """Add the new entries."""
+        if len(self._entries) == self._count:
+            return
         for entry in self._entries[self._count :]:
             self._add(entry)
             self._count, self._last = self._count + 1, entry

@@ -303,6 +303,8 @@ class Supervisor:
             self._stop.wait(LOOK_EVERY)
         for runner in self._runners.values():
             runner.ask_to_stop(self._why or "the other sinks of this process have ended")
+        if self._stop.is_set():
+            _log.info("stopping after the current commits: %s", self._why)
         for runner in self._runners.values():
             runner.join()
         return [runner.result or _without_result(runner) for runner in self._runners.values()]

@@ -1,13 +1,18 @@
 """What Spark with the Iceberg runtime reads of tables that were written without it."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from calve.api.engines import readable_table, recipe
+from calve.definitions.workplace import workplace
 from calve.iceberg.snapshot import draft
+from calve.model.engine import ReadingEngine
+from tests.support.keyed import no_session
 from tests.support.readers import spark_iceberg_rows
-from tests.unit.iceberg.sample import Sample
+from tests.unit.iceberg.sample import NAME, Sample
 
 FAN_IN = 8
 
@@ -50,6 +55,16 @@ def test_spark_reads_merged_manifests_and_what_came_after(sample: Sample, monkey
     sample.commit({1: "later"}, deletes=[1, 2])
     del expected[2]
     assert spark_rows(sample) == sample.rows() == {**expected, 1: "later"}
+
+
+def test_the_recipe_of_connect_info_reads_the_rows(sample: Sample) -> None:
+    sample.commit({1: "a", 2: "b"})
+    place = workplace(sample.home, no_session, {})
+    text = recipe(readable_table(place, str(NAME), None), ReadingEngine.SPARK).text
+    found = re.search(r'load\("([^"]+)"\)', text)
+    assert found is not None
+    rows = spark_iceberg_rows(found[1])
+    assert sorted((row["id"], row["v"]) for row in rows) == [(1, "a"), (2, "b")]
 
 
 # Not with `#`: where Spark gets a path instead of a catalog's table, it takes what follows for a metadata table's name.

@@ -23,7 +23,7 @@ from calve.model.engine import ReadingEngine
 from calve.model.spec import TableName
 from calve.sql.parser import parse
 from calve.statements.execute import execute
-from tests.support.readers import _duckdb_extensions, spark_iceberg_rows
+from tests.support.readers import _duckdb_extensions
 from tests.unit.iceberg.sample import Sample
 
 SECRET = SecretRef("1", "s3_key")
@@ -95,15 +95,6 @@ def test_the_recipes_of_pyiceberg_and_polars_read_the_rows(place: Workplace) -> 
     assert re.search(r"id: \[\[1,2\]\]", found)
     pytest.importorskip("polars", reason="Polars is not installed")
     assert "│ 2" in in_python(made(place, ReadingEngine.POLARS).text)
-
-
-@pytest.mark.long
-def test_the_recipe_of_spark_reads_the_rows(place: Workplace) -> None:
-    text = made(place, ReadingEngine.SPARK).text
-    found = re.search(r'load\("([^"]+)"\)', text)
-    assert found is not None
-    rows = spark_iceberg_rows(found[1])
-    assert sorted((row["id"], row["v"]) for row in rows) == [(1, "a"), (2, "b")]
 
 
 @pytest.mark.slow
