@@ -41,10 +41,10 @@ def test_one_task_reads_a_small_range_as_several_tasks_do(
         made.evolve()
     ids, ref = snapshots(made.table.table), made.table.ref
     for how in ({}, {"before": True}, {"net": False}, {"net": False, "before": True, "columns": ["n"]}):
-        small = calve.changes(spark, ref, since=ids[1], **how)  # type: ignore[arg-type]
+        small = calve.changes(spark, ref, since=ids[1], **how)
         with monkeypatch.context() as patched:
             patched.setattr(calve.changelog.frame, "ONE_TASK_ROWS", -1)
-            large = calve.changes(spark, ref, since=ids[1], **how)  # type: ignore[arg-type]
+            large = calve.changes(spark, ref, since=ids[1], **how)
         assert "Exchange" not in explained(small)
         assert "Exchange" in explained(large)
         assert small.schema == large.schema
