@@ -14,12 +14,13 @@ import calve.changelog.frame
 from calve.clock import SystemClock
 from calve.envelope.envelopes import arrow_conversion, changes_of
 from calve.envelope.order import with_order
-from calve.model.change import BAD, order_columns
+from calve.model.change import BAD
 from calve.model.checkpoint import Offsets, SizeLimit
 from calve.model.files import ColumnNeeds
 from calve.model.spec import ChangeRows
 from calve.source.table import TableSource
 from calve.storage.state import LocalState
+from tests.integration.envelope.test_arrow_changes import rows_of
 from tests.support.combinations import seeds
 from tests.support.jobs import jobs_counted
 from tests.support.readers import duckdb_rows
@@ -27,12 +28,6 @@ from tests.unit.changelog.test_random_changes import EvolvingTable
 
 LIMIT = SizeLimit(10_000, 1 << 24)
 NOTHING = SizeLimit(0, 0)
-
-
-def rows_of(changes: pa.Table) -> list[str]:
-    """Rows as text, so that NaN equals itself, without the arrival, whose numbers differ."""
-    kept = [name for name in changes.column_names if name != order_columns(changes.column_names)[-1]]
-    return sorted(repr(sorted(row.items())) for row in changes.select(kept).to_pylist())
 
 
 def in_memory(
@@ -87,7 +82,7 @@ def test_changes_in_memory_are_those_of_spark_unless_one_row_is_bad(
             assert beside == StructType([changes.schema[field.name] for field in beside.fields])
             expected = expected.drop_columns([BAD]).select(found.column_names)
             assert found.schema.types == expected.schema.types
-            assert rows_of(found) == rows_of(expected)
+            assert sorted(rows_of(found)) == sorted(rows_of(expected))
     assert good
     assert in_memory(source, spark, (None, first), NOTHING, key=["id"])[0] is None  # type: ignore[index]
     made.table.close()

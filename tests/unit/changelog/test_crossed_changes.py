@@ -22,24 +22,21 @@ from calve.catalog.outcome import TableChange, send
 from calve.clock import RandomIds, SystemClock
 from calve.errors import SourceChanged, SourceLost
 from calve.iceberg.planning.change_range import walk
-from calve.iceberg.planning.compaction_groups import BY_HAND
 from calve.iceberg.schema.evolution import Shape
 from calve.iceberg.sink_table import IcebergTable
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.retention import ExpiryPolicy
-from calve.maintain.compact import CompactionScope, Compactor
-from calve.maintain.convert import ConversionTools
 from calve.model.changelog import CHANGE_COLUMNS, CHANGE_TYPE
 from calve.model.checkpoint import Offsets, SizeLimit
 from calve.model.files import WrittenFile
-from calve.model.spec import RetentionOptions, TableName, WriteOptions
+from calve.model.spec import RetentionOptions
 from calve.source.table import TableSource, with_reader
 from calve.storage.state import LocalState
 from tests.support.change_feed import check_keyed
 from tests.support.combinations import seeds
-from tests.support.compaction import rewritten
-from tests.support.foreign import NAME, SINK
-from tests.support.keyed import KeyedTable, no_session
+from tests.support.foreign import SINK
+from tests.support.keyed import KeyedTable
+from tests.unit.changelog.test_random_changes import compact
 from tests.unit.iceberg.sample import SetClock
 
 pytestmark = pytest.mark.long
@@ -87,13 +84,8 @@ class CrossedTable:
         return [self.keyed.data(members, at, spec_id=spec.spec_id, row_group_size=5) for at, members in placed.items()]
 
     def compact(self) -> None:
-        """Rewrite files, in one file or several."""
-        options = WriteOptions(target_file_size=self.rng.choice([2_000, 1_000_000]))
-        scope = CompactionScope(TableName.parse(NAME), self.branch, options)
-        tools = ConversionTools(no_session, SystemClock(), RandomIds())
-        one = Compactor(self.keyed.ref.lake.open(), scope, tools)
-        plan = one.plan(BY_HAND)
-        if plan is not None and one.commit(rewritten(one, plan)) is not None:
+        """Rewrite files."""
+        if compact(self.keyed, self.rng, self.branch):
             self.happened.add("compacted")
 
     def evolve(self) -> None:
