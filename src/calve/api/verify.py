@@ -17,7 +17,8 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from calve.changelog.frame import ChangeRequest, changes_frame
+from calve.changelog.frame import changes_frame
+from calve.changelog.request import ChangeRequest
 from calve.clock import SystemClock
 from calve.definitions.workplace import Workplace
 from calve.errors import BadRow, InvalidInput, UnreadableFile, decode

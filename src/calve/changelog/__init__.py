@@ -1,6 +1,8 @@
 """Reads what changed between two snapshots of a table: rows that became live, and rows that ceased to be.
 
     changes           `calve.changes`, and the same rows in this process                (driver)
+    request           the columns, the key, net or every step                           (driver)
+    local             small ranges, without a Spark job                                 (driver)
     frame             files -> tasks -> events ──► shuffle by key ──► changes           (driver)
     worker            a task -> events; a partition -> changes                          (executors)
     events            one file: which rows change in which step, and their columns      (executors)

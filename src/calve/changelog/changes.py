@@ -3,17 +3,16 @@
 calve.changes(spark, lake.table("shop.orders"), since=5521, columns=["id", "amount"])
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from calve.changelog.frame import ChangeRequest, changes_frame, event_tasks
-from calve.changelog.pairing import META
-from calve.changelog.worker import changes_of, events_of_task
+from calve.changelog.frame import changes_frame
+from calve.changelog.local import LocalChanges
+from calve.changelog.request import ChangeRequest
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.change_range import ChangeRange, Point
 from calve.lake import TableRef
@@ -78,26 +77,6 @@ def _request(table: TableRef, options: ChangeOptions) -> ChangeRequest:
         net=net,
         before=options.get("before", False),
     )
-
-
-@dataclass(frozen=True)
-class LocalChanges:
-    """The changes of a range, read in this process. Holds all of them in memory."""
-
-    request: ChangeRequest
-    plan: ChangeScanPlan
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Of the rows."""
-        return pa.schema([*self.request.range.target(self.plan).schema, *META])
-
-    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The changes, by step; at most `limit`."""
-        into = self.request.into(self.request.range, self.plan)
-        events = [batch for task in event_tasks(self.plan.files, 1) for batch in events_of_task(task, into)]
-        found = changes_of(events, into.schema, self.request.pairing(self.plan))
-        yield from (found if limit is None else found.slice(0, limit)).to_batches()
 
 
 def changes_here(table: TableRef, **options: Unpack[ChangeOptions]) -> LocalChanges:

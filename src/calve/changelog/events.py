@@ -22,8 +22,8 @@ from calve.iceberg.files.store import open_input
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.changelog import ChangedFile, Deletes, Transition
 from calve.model.scan import DeleteFile, DeleteKind, FileSplit
-from calve.reader.deletes import Positions, TaskDeletes
-from calve.reader.key_sets import KeySet
+from calve.reader.deletes import NOTHING, Positions, TaskDeletes
+from calve.reader.key_sets import KeySet, distinct
 from calve.reader.projection import Projection, field_id
 from calve.reader.row_groups import GroupBounds, GroupTest
 from calve.reader.rows import group_batches, group_offset, rows_without_columns
@@ -115,6 +115,10 @@ class _Side:
         keys = frozenset(d for d in deletes if d.kind is DeleteKind.EQUALITY)
         return cls(frozenset(deletes) - keys, keys)
 
+    def grows_into(self, after: "_Side") -> bool:
+        """Whether a step only adds deletes by position."""
+        return not self.by_key and not after.by_key and self.by_position <= after.by_position
+
 
 @dataclass(frozen=True)
 class _Open:
@@ -162,7 +166,10 @@ class ChangedRows:
     def _known(self, transition: Transition) -> list[_Events]:
         """The events of a transition, if positions decide them."""
         before, after = (None if d is None else _Side.of(d) for d in (transition.before, transition.after))
-        old, new = self._dead(before), self._dead(after)
+        if before is not None and after is not None and before.grows_into(after):
+            rows = self._newly_dead(before, after)
+            return [_events(transition, rows, np.zeros(len(rows), bool), self._into)]
+        old, new = (None if side is None else self._dead(side) for side in (before, after))
         keys = (before is not None and before.by_key) or (after is not None and after.by_key)
         moved = None if old is None or new is None else old ^ new
         if keys and before is not None and after is not None and before.by_key == after.by_key and not _any(moved):
@@ -183,10 +190,16 @@ class ChangedRows:
         rows = np.flatnonzero(moved)  # type: ignore[arg-type]  # both are there
         return [_events(transition, rows, old[rows], self._into)]
 
-    def _dead(self, side: _Side | None) -> Mask | None:
+    def _newly_dead(self, before: _Side, after: _Side) -> Positions:
+        """Rows that are deleted by position after a step, and not before it: without looking at all rows."""
+        found = [self._positions(delete) for delete in after.by_position - before.by_position]
+        dead = self._dead(before)
+        rows = distinct(np.concatenate([*found, NOTHING]))
+        rows = rows[rows < len(dead)]
+        return rows[~dead[rows]]
+
+    def _dead(self, side: _Side) -> Mask:
         """Rows that are deleted by position."""
-        if side is None:
-            return None
         known = self._masks.get(side.by_position)
         if known is None:
             near = max((s for s in self._masks if s <= side.by_position), key=len, default=frozenset())
@@ -314,8 +327,10 @@ class _OpenFile:
         wide = bool(events.wide.any())
         projection, target = (self._wide, self._into.target) if wide else (self._light, self._into.light_target)
         names = projection.needed(n for f in target.schema if (n := field_id(f)) is not None)
-        first = 0
+        first, last = 0, int(events.positions[-1])
         for batch in group_batches(self._parquet, group, names):
+            if first > last:
+                return  # what follows is not decoded
             piece = events.within(first, batch.num_rows)
             if len(piece):
                 chosen = projection.batch(batch.take(pa.array(piece.positions)))

@@ -12,45 +12,45 @@ from calve.changelog.pairing import Pairing
 from calve.model.changelog import FRONTIER, TIMESTAMP, VERSION, ChangedFile, ChangeStep, ChangeType
 from calve.model.scan import FileSplit
 from calve.reader.deletes import TaskDeletes
-from calve.reader.worker import TaskList, failing_in_task, names_by_place, reading_of
+from calve.reader.worker import failing_in_task, names_by_place, reading_of
 
 STEP_FIELDS = (VERSION, TIMESTAMP, FRONTIER)
 """Columns of a stream's events after their flags: what is known of their step; times are in milliseconds."""
 
-_BATCH_ROWS = 65_536
+BATCH_ROWS = 65_536
+
+
+EventPart = tuple[FileSplit, ChangedFile]
+"""A part of a file whose events are read."""
 
 
 @dataclass(frozen=True)
 class EventTask:
     """Parts of files whose events are read one after another, with deletes that are loaded once."""
 
-    parts: tuple[tuple[FileSplit, ChangedFile], ...]
+    parts: tuple[EventPart, ...]
 
 
 def events_of_task(task: EventTask, into: EventTarget) -> Iterator[pa.RecordBatch]:
     """The events of all parts of a task. Raises TransientError, TerminalError."""
     deletes = TaskDeletes(into.target, [changed.file for _, changed in task.parts])
     keys = TaskKeySets(deletes)
-    for split, changed in task.parts:
-        with reading_of(split.file.path):
-            yield from ChangedRows(changed, into, deletes, keys).read(split)
+    for part in task.parts:
+        yield from events_of_part(part, into, deletes, keys)
+
+
+def events_of_part(
+    part: EventPart, into: EventTarget, deletes: TaskDeletes, keys: TaskKeySets
+) -> Iterator[pa.RecordBatch]:
+    """The events of a part of a file. Raises TransientError, TerminalError."""
+    split, changed = part
+    with reading_of(split.file.path):
+        yield from ChangedRows(changed, into, deletes, keys).read(split)
 
 
 def changes_of(events: Sequence[pa.RecordBatch], schema: pa.Schema, pairing: Pairing) -> pa.Table:
     """The changes of all events of some keys. Raises TerminalError."""
     return pairing.changes(pa.Table.from_batches(events, schema=schema))
-
-
-@dataclass(frozen=True)
-class RangePairing:
-    """Reads and pairs all events of a range in one task: a small range needs no shuffle."""
-
-    tasks: TaskList[EventTask, EventTarget]
-    pairing: Pairing
-
-    def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`: all task numbers -> changes, with columns named by index."""
-        return PartitionPairing(self.pairing).read(self.tasks.read(numbers))
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class PartitionPairing:
         with failing_in_task():
             found = changes_of(batches, batches[0].schema, self.pairing)
         named = found.rename_columns(names_by_place(found.num_columns))
-        yield from named.to_batches(max_chunksize=_BATCH_ROWS)
+        yield from named.to_batches(max_chunksize=BATCH_ROWS)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class StreamPairing:
             table = pa.Table.from_batches(held)
             pairing = Pairing(_steps_of(table), self.key, net=False, before=self.before)
             found = pairing.changes(table.select(range(table.num_columns - len(STEP_FIELDS))))
-        yield from found.rename_columns(names_by_place(found.num_columns)).to_batches(max_chunksize=_BATCH_ROWS)
+        yield from found.rename_columns(names_by_place(found.num_columns)).to_batches(max_chunksize=BATCH_ROWS)
 
 
 def _step_place(events: pa.RecordBatch | pa.Table) -> int:

@@ -22,7 +22,8 @@ from calve.reader.local import LocalRead, TimeTravel, read_here
 
 if TYPE_CHECKING:
     from calve.api.folders import FolderRead
-    from calve.changelog.changes import ChangeOptions, FilteredChanges, LocalChanges
+    from calve.changelog.changes import ChangeOptions, FilteredChanges
+    from calve.changelog.local import LocalChanges
     from calve.definitions.workplace import Workplace
     from calve.model.changelog import ChangeScanPlan
     from calve.reader.read import FilteredRead

@@ -21,12 +21,14 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.envelope.change_rows import BEFORE_TYPES, ChangeRowsPlan
 from calve.envelope.debezium import DebeziumPlan, debezium_code
 from calve.envelope.fields import Retyped, text_fields
 from calve.envelope.upsert import UpsertPlan
 from calve.envelope.upsert_records import BAD_KEY, BAD_REST, GONE, upsert_code
 from calve.envelope.upsert_records import ORDER as STEP_ORDER
 from calve.model.change import BAD, DELETE, OP, ORDER, ORDER_PREFIX, UPSERT, order_columns
+from calve.model.changelog import CHANGE_TYPE, VERSION
 from calve.model.scan import AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
 from calve.reader.conditions import exact_condition, unread_frame
 from calve.records import frames
@@ -40,6 +42,9 @@ _INEXACT = frozenset({"float", "double"})
 """Types that conditions of this module do not compare: Spark has its own rules for NaN and zeros."""
 _COUNTED: Mapping[str, pa.DataType] = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
 """Types whose constants are numbers in conditions: of days, of microseconds."""
+
+_CHANGE_ORDER: tuple[T.DataType, ...] = (T.LongType(), T.ByteType())
+"""The order of rows of a change feed: the version, and deletes before upserts."""
 
 _COMPARED = {
     ComparisonOperator.EQUAL: pc.equal,
@@ -116,28 +121,63 @@ class ArrowUpserts:
         deleted = None if self.condition is None else _meets(records, self.condition, self.records)
         if deleted is not None and not pc.any(deleted).as_py():
             deleted = None
-        if not self._fine(records, deleted):
+        if not _are_complete(records, self.plan, self.plan.envelope.order_by, deleted):
             return None
         order = [records[name] for name in self.plan.envelope.order_by]
         arrival = pa.array(np.arange(records.num_rows))
         return _changes(self.plan, records, deleted, (order, [arrival]), self.stored_order)
 
-    def _fine(self, records: pa.Table, deleted: pa.ChunkedArray | None) -> bool:
-        """Whether nothing is missing, and every string is valid UTF-8."""
-        plan = self.plan
-        if any(records[name].null_count for name in (*plan.key, *plan.envelope.order_by)):
+
+@dataclass(frozen=True)
+class ArrowChangeRows:
+    """Rows of a change feed of a table."""
+
+    plan: ChangeRowsPlan
+    records: T.StructType
+    stored_order: OrderColumn | None
+
+    @property
+    def table(self) -> T.StructType:
+        return _stored(self.plan.table, self.stored_order)
+
+    @property
+    def beside(self) -> T.StructType:
+        return _beside([*_CHANGE_ORDER, T.LongType()])
+
+    def changes(self, records: pa.Table) -> pa.Table | None:
+        deleted = _is_before(records)
+        keyless = [pc.is_null(records[name]) for name in self.plan.key if records[name].null_count]
+        if keyless:  # such a row was never written, so that there is nothing to delete
+            records = records.filter(pc.invert(pc.and_(deleted, reduce(pc.or_, keyless))))
+            deleted = _is_before(records)
+        if not _are_complete(records, self.plan, (VERSION,), deleted):
+            return None
+        order = [records[VERSION], pc.if_else(deleted, pa.scalar(0, pa.int8()), pa.scalar(1, pa.int8()))]
+        arrival = pa.array(np.arange(records.num_rows))
+        return _changes(self.plan, records, deleted, (order, [arrival]), self.stored_order)
+
+
+def _is_before(records: pa.Table) -> pa.ChunkedArray:
+    return pc.is_in(records[CHANGE_TYPE], value_set=pa.array([one.value for one in BEFORE_TYPES]))
+
+
+def _are_complete(
+    records: pa.Table, plan: UpsertPlan | ChangeRowsPlan, order_by: Sequence[str], deleted: pa.ChunkedArray | None
+) -> bool:
+    """Whether no record lacks a value that it needs, and every string is valid UTF-8."""
+    if any(records[name].null_count for name in (*plan.key, *order_by)):
+        return False
+    for field in plan.table.fields:
+        values = records[field.name]
+        if field.nullable or not values.null_count:
+            continue
+        if deleted is None or pc.any(pc.and_(pc.is_null(values), pc.invert(deleted))).as_py():
             return False
-        for field in plan.table.fields:
-            values = records[field.name]
-            if field.nullable or not values.null_count:
-                continue
-            if deleted is None or pc.any(pc.and_(pc.is_null(values), pc.invert(deleted))).as_py():
-                return False
-        try:
-            records.validate(full=True)
-        except pa.ArrowInvalid:
-            return False
-        return True
+    try:
+        records.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 class _Plan(Protocol):
@@ -258,6 +298,15 @@ def _json_upserts(plan: UpsertPlan, spark: SparkSession, *, stores_order: bool) 
     return ArrowJsonUpserts(plan, code, OrderColumn(tuple(own)) if stores_order else None, parsed.condition)
 
 
+def arrow_change_rows(plan: ChangeRowsPlan, *, stores_order: bool) -> ArrowConversion | None:
+    """The same rows of a change feed in memory; None if they need Spark."""
+    needed = {*plan.table.names, CHANGE_TYPE, VERSION}
+    records = T.StructType([field for field in plan.schema.fields if field.name in needed])
+    if frames.is_kafka(plan.schema) or not all(_is_plain(field.dataType) for field in records.fields):
+        return None
+    return ArrowChangeRows(plan, records, OrderColumn(_CHANGE_ORDER) if stores_order else None)
+
+
 def arrow_change_records(plan: DebeziumPlan, spark: SparkSession, *, stores_order: bool) -> ArrowConversion | None:
     """The same change records in memory; None if they need Spark."""
     if plan.record is not None:
@@ -276,7 +325,7 @@ def _beside(order: Sequence[T.DataType]) -> T.StructType:
 
 
 def _changes(
-    plan: UpsertPlan,
+    plan: UpsertPlan | ChangeRowsPlan,
     values: pa.Table,
     deleted: pa.ChunkedArray | None,
     orders: tuple[Sequence[pa.ChunkedArray], Sequence[pa.ChunkedArray]],

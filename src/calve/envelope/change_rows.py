@@ -27,7 +27,8 @@ from calve.records.problem import bad_row, first_problem
 from calve.spark.sqltext import ident, literal
 
 _DELETED, _PROBLEM, _ARRIVAL = f"{STEP}deleted", f"{STEP}problem", f"{STEP}arrival"
-_BEFORE = (ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE)
+BEFORE_TYPES = (ChangeType.DELETE, ChangeType.UPDATE_PREIMAGE)
+"""Rows that were there before a change."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def changes_of_rows(frame: DataFrame, checked: ChangeRowsPlan, *, before: bool =
     if before:
         image = ", ".join(f"'{name.replace(chr(39), chr(39) * 2)}', {sql}" for name, sql in values.items())
         made[BEFORE] = f"if({_DELETED} and {_PROBLEM} is null, named_struct({image}), null)"
-    deleted = f"{ident(CHANGE_TYPE)} in ({', '.join(literal(one.value) for one in _BEFORE)})"
+    deleted = f"{ident(CHANGE_TYPE)} in ({', '.join(literal(one.value) for one in BEFORE_TYPES)})"
     (arrival,) = frames.arrival(schema, streaming=frame.isStreaming)
     steps = [
         ["*", f"{deleted} as {_DELETED}", f"{arrival} as {_ARRIVAL}"],

@@ -44,7 +44,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
 from calve.envelope import change_rows, debezium, diff, upsert
-from calve.envelope.arrow_changes import ArrowConversion, arrow_change_records, arrow_upserts
+from calve.envelope.arrow_changes import ArrowConversion, arrow_change_records, arrow_change_rows, arrow_upserts
 from calve.envelope.fields import ordered_by_time
 from calve.envelope.order import own_order
 from calve.errors import InvalidInput
@@ -97,6 +97,8 @@ def arrow_conversion(
         return arrow_upserts(checked, spark, stores_order=stores_order)
     if isinstance(checked, debezium.DebeziumPlan):
         return arrow_change_records(checked, spark, stores_order=stores_order)
+    if isinstance(checked, change_rows.ChangeRowsPlan):
+        return arrow_change_rows(checked, stores_order=stores_order)
     return None
 
 

@@ -7,10 +7,12 @@ from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
+from calve.errors import CalveError
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.lake import TableRef
+from calve.model.checkpoint import SizeLimit
 from calve.model.instants import instant_ms
 from calve.model.scan import ScanPlan
 from calve.reader.splits import read_tasks, whole
@@ -58,6 +60,22 @@ class LocalRead:
                 left = None if left is None else left - piece.num_rows
                 if left == 0:
                     return
+
+
+def rows_within(reading: LocalRead, limit: SizeLimit) -> pa.Table | None:
+    """All rows of a scan; None if they are too many, or cannot be read: Spark reads them then."""
+    if reading.plan.rows > limit.rows or reading.plan.bytes > limit.bytes:
+        return None
+    found, size = list[pa.RecordBatch](), 0
+    try:
+        for batch in reading.rows():
+            found.append(batch)
+            size += batch.nbytes
+            if size > limit.bytes:
+                return None
+    except CalveError:
+        return None
+    return pa.Table.from_batches(found, schema=reading.schema)
 
 
 def read_here(table: TableRef, *, columns: Sequence[str] | None = None, **at: Unpack[TimeTravel]) -> LocalRead:

@@ -16,11 +16,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from calve.changelog.frame import ChangeRequest, changes_frame
+from calve.changelog.frame import changes_frame
+from calve.changelog.local import LocalChanges
+from calve.changelog.pairing import META
+from calve.changelog.request import ChangeRequest
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
 from calve.iceberg.loading import LoadedTable, load_table_or_none
@@ -54,14 +58,16 @@ from calve.model.changelog import (
     ChangeType,
     TablePlace,
 )
-from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, canonical_offsets
+from calve.model.checkpoint import UNKNOWN, Offsets, SizeHint, SizeLimit, canonical_offsets
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.names import check_consumer
 from calve.model.spec import ChangeRows
 from calve.reader.arguments import check_list
 from calve.reader.frame import frame_of
+from calve.reader.local import LocalRead, rows_within
 from calve.source.following import POLL_SECONDS, ConsumerHold, steps_taken
 from calve.spark.sqltext import ident
+from calve.spark.version import arrow_schema_of
 from calve.storage.state import StateStore
 
 MAX_ROWS = 1_000_000
@@ -249,6 +255,28 @@ class TableSource:
             return self._contents(spark, table, until)
         return self._changes(spark, table, place or self._first(table), until)
 
+    def arrow_records(
+        self, _spark: SparkSession, start: Offsets, end: Offsets, columns: StructType, limit: SizeLimit
+    ) -> pa.Table | None:
+        """The same records without a Spark job; see `source.port.ReadsArrow`."""
+        table, until, place = self._load(), place_from(end), place_from(start)
+        if until is None or until.snapshot_id is None:
+            return arrow_schema_of(columns).empty_table()
+        self._check(table, place, until)
+        if place is None and self._with_contents:
+            found = self._rows_within(table, until, limit)
+        else:
+            request = self._request(table, place or self._first(table), until)
+            found = LocalChanges(request, request.range.plan()).within(limit)
+        if found is None:
+            return None
+        known = dict(zip([*self._columns().names, *CHANGE_COLUMNS], self._record_names, strict=True))
+        named = found.rename_columns([known.get(name, name) for name in found.column_names])
+        try:
+            return named.select(columns.names).replace_schema_metadata().cast(arrow_schema_of(columns))
+        except pa.ArrowException:
+            return None
+
     def contents(self, spark: SparkSession, end: Offsets) -> DataFrame:
         """The rows of the table at `end`, or all changes up to it if its first rows were not read."""
         return self.frame(spark, None, end)
@@ -313,9 +341,33 @@ class TableSource:
         self._store.put(_BEGINNING, offsets_of(chosen).encode())
         return chosen
 
+    @property
+    def _record_names(self) -> list[str]:
+        names: list[str] = record_fields(self._columns()).names
+        return names
+
+    def _rows_within(self, table: LoadedTable, place: TablePlace, limit: SizeLimit) -> pa.Table | None:
+        """The rows of the table as inserts; None if they may be too many."""
+        found = self._scan(table, place).select(self._columns().names)
+        rows = rows_within(LocalRead(found, found.plan()), limit)
+        if rows is None:
+            return None
+        size = rows.num_rows
+        meta = (
+            pa.repeat(pa.scalar(ChangeType.INSERT.value), size),
+            pa.repeat(pa.scalar(place.sequence_number, pa.int64()), size),
+            pa.nulls(size, META.field(TIMESTAMP).type),
+            pa.nulls(size, META.field(FRONTIER).type),
+        )
+        for name, column in zip(CHANGE_COLUMNS, meta, strict=True):
+            rows = rows.append_column(name, column)
+        return rows
+
+    def _scan(self, table: LoadedTable, place: TablePlace) -> Scan:
+        return Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._read_as().schema_id)
+
     def _contents(self, spark: SparkSession, table: LoadedTable, place: TablePlace) -> DataFrame:
-        scan = Scan.of(table, AsOf(snapshot_id=place.snapshot_id)).read_as(self._read_as().schema_id)
-        rows = frame_of(spark, scan, self._columns().names, None).frame
+        rows = frame_of(spark, self._scan(table, place), self._columns().names, None).frame
         found = rows.select(
             "*",
             F.lit(ChangeType.INSERT.value).alias(CHANGE_TYPE),
@@ -326,13 +378,15 @@ class TableSource:
         return self._renamed(found)
 
     def _changes(self, spark: SparkSession, table: LoadedTable, since: TablePlace, until: TablePlace) -> DataFrame:
+        rows = changes_frame(spark, self._request(table, since, until), None).frame
+        return self._renamed(rows.select(*map(ident, [*self._columns().names, *CHANGE_COLUMNS])))
+
+    def _request(self, table: LoadedTable, since: TablePlace, until: TablePlace) -> ChangeRequest:
         schema_id = self._read_as().schema_id
         found = ChangeRange.of(table, since.snapshot_id, until.snapshot_id, net=False).read_as(schema_id)
         check_order(table, [snapshot for _, snapshot in found.pairs])
         key = self._definition.key or None
-        request = ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
-        rows = changes_frame(spark, request, None).frame
-        return self._renamed(rows.select(*map(ident, [*self._columns().names, *CHANGE_COLUMNS])))
+        return ChangeRequest.of(found, key=key, columns=self._columns().names, net=False, before=True)
 
     def _renamed(self, frame: DataFrame) -> DataFrame:
         schema = self.schema(frame.sparkSession)

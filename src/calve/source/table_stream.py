@@ -26,7 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from calve.changelog.events import FLAGS, EventTarget
-from calve.changelog.frame import FLAG_FIELDS, ChangeRequest, event_tasks, shuffled_by
+from calve.changelog.frame import FLAG_FIELDS, shuffled_by
+from calve.changelog.request import ChangeRequest, event_tasks
 from calve.changelog.worker import STEP_FIELDS, EventTask, StreamPairing, events_of_task
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError

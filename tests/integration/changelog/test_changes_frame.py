@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.table.snapshots import Operation
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import calve
+import calve.changelog.frame
 from calve.api.verify import Differences, sum_of_changes
 from calve.errors import InvalidInput
 from calve.lake import TableRef
@@ -29,8 +30,39 @@ def read_on(spark: SparkSession, ref: TableRef, **how: Any) -> list[Change]:
     return ordered(rows_of(calve.changes(spark, ref, **how)))
 
 
+def test_one_task_reads_a_small_range_as_several_tasks_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(6)
+    made = EvolvingTable(tmp_path, rng)
+    for _ in range(8):
+        made.batch()
+        made.rewrite()
+        made.evolve()
+    ids, ref = snapshots(made.table.table), made.table.ref
+    for how in ({}, {"before": True}, {"net": False}, {"net": False, "before": True, "columns": ["n"]}):
+        small = calve.changes(spark, ref, since=ids[1], **how)
+        with monkeypatch.context() as patched:
+            patched.setattr(calve.changelog.frame, "ONE_TASK_ROWS", -1)
+            large = calve.changes(spark, ref, since=ids[1], **how)
+        assert "Exchange" not in explained(small)
+        assert "Exchange" in explained(large)
+        assert small.schema == large.schema
+        found = ordered(rows_of(small))
+        assert found
+        assert repr(found) == repr(ordered(rows_of(large)))
+    made.table.close()
+
+
+def explained(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
 @pytest.mark.parametrize("first_way", [0, pytest.param(2, marks=pytest.mark.soak)])
-def test_spark_reads_the_changes_that_one_process_reads(spark: SparkSession, tmp_path: Path, first_way: int) -> None:
+def test_spark_reads_the_changes_that_one_process_reads(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_way: int
+) -> None:
+    monkeypatch.setattr(calve.changelog.frame, "ONE_TASK_ROWS", -1)
     rng = random.Random(3)
     made = EvolvingTable(tmp_path, rng)
     for number in range(9):

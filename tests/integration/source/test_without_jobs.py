@@ -1,8 +1,6 @@
 """Checkpoints that the driver converts itself: no Spark job runs, and the table is the same."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.model.spec import Debezium, Upsert
+from tests.support.jobs import jobs_counted
 from tests.support.readers import duckdb_rows
 
 COLUMNS = "id BIGINT, v STRING"
@@ -26,16 +25,6 @@ def put(folder: Path, form: str, number: int, rows: list[dict[str, Any]]) -> Non
     else:
         schema = pa.schema({"id": pa.int64(), "v": pa.string(), "op": pa.string(), "seq": pa.int64()})
         pq.write_table(pa.Table.from_pylist(rows, schema), path, store_schema=False)
-
-
-@contextmanager
-def jobs_counted(spark: SparkSession) -> Iterator[list[int]]:
-    """Adds the number of Spark jobs that the block started."""
-    store = spark._jsc.sc().statusStore()
-    before, found = store.jobsList(None).size(), list[int]()
-    yield found
-    spark._jsc.sc().listenerBus().waitUntilEmpty()
-    found.append(store.jobsList(None).size() - before)
 
 
 def upsert(number: int, op: str, seq: int) -> dict[str, Any]:

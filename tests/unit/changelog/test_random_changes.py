@@ -42,9 +42,10 @@ def pairs(ids: list[int], rng: random.Random, count: int) -> list[tuple[int | No
     return found
 
 
-def compact(table: KeyedTable, rng: random.Random) -> bool:
+def compact(table: KeyedTable, rng: random.Random, branch: str = "main") -> bool:
+    """Rewrite files, in one file or several; whether there was anything to rewrite."""
     options = WriteOptions(target_file_size=rng.choice([2_000, 1_000_000]))
-    scope = CompactionScope(TableName.parse(NAME), options=options)
+    scope = CompactionScope(TableName.parse(NAME), branch, options)
     one = Compactor(table.ref.lake.open(), scope, ConversionTools(no_session, SystemClock(), RandomIds()))
     plan = one.plan(BY_HAND)
     return plan is not None and one.commit(rewritten(one, plan)) is not None
