@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from harness import RESULTS
 
-from calve.reader.resources import memory_on
 from calve.keylookup.index.parts import PAGE, PART_BYTES
+from calve.reader.resources import memory_on
 
 ENTRY_BYTES = 16
 """Of the index, for a key of one integer: a hash and a place."""

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from calve.cli.main import app
 from calve.errors import InvalidInput
 from tests.unit.cli.reading import printed
 from tests.unit.iceberg.sample import Sample

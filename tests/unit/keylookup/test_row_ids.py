@@ -173,9 +173,9 @@ def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(
     table.close()
 
 
-@pytest.mark.parametrize("failing", ["vectors", "ids"])
+@pytest.mark.parametrize(("owner", "failing"), [(search, "write_vectors"), (RowIdWriter, "write")])
 def test_a_lookup_of_which_one_half_fails_leaves_nothing_of_the_other(
-    table: KeyedTable, monkeypatch: pytest.MonkeyPatch, failing: str
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch, owner: object, failing: str
 ) -> None:
     apply(table, [[row(1), row(2)]])
     added = table.iceberg.write_manifests([table.data([row(2, "b")])], "batch")
@@ -185,7 +185,7 @@ def test_a_lookup_of_which_one_half_fails_leaves_nothing_of_the_other(
     def fail(*_: Any) -> Any:
         raise TransientError("the store is full")
 
-    monkeypatch.setattr(*((search, "write_vectors") if failing == "vectors" else (RowIdWriter, "write")), fail)
+    monkeypatch.setattr(owner, failing, fail)
     with pytest.raises(TransientError, match="the store is full"):
         table.resolver.resolve(table.iceberg.load(), keys, "batch", added)
     monkeypatch.undo()
