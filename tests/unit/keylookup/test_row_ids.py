@@ -185,7 +185,8 @@ def test_a_lookup_of_which_one_half_fails_leaves_nothing_of_the_other(
     def fail(*_: Any) -> Any:
         raise TransientError("the store is full")
 
-    monkeypatch.setattr(*((search, "write_vectors") if failing == "vectors" else (RowIdWriter, "write")), fail)
+    owner, method = (search, "write_vectors") if failing == "vectors" else (RowIdWriter, "write")
+    monkeypatch.setattr(owner, method, fail)
     with pytest.raises(TransientError, match="the store is full"):
         table.resolver.resolve(table.iceberg.load(), keys, "batch", added)
     monkeypatch.undo()
