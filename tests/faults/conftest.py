@@ -1,9 +1,10 @@
 """A new sink per test; everything it started is ended afterwards.
 
-Tests that use `where` run with two catalogs, the embedded one and a REST catalog with everything in S3, and with two
-encodings of deletes, by position and by equality. `make test` runs only those marked `representative` with servers, and
-none with equality deletes; `make soak` runs all combinations. Tests marked `embedded` are about local files, those
-marked `remote` about servers, those marked `positions` about deletes by position.
+Tests that use `where` run with two catalogs, the embedded one and a REST catalog with everything in S3, and with three
+encodings of deletes, by position, by vectors (format version 3) and by equality. `make test` runs only those marked
+`representative` with servers, and all with deletes by position; `make soak` runs all combinations. Tests marked
+`embedded` are about local files, those marked `remote` about servers, those marked `positions` about deletes by
+position, whichever way they are written, those marked `version_2` about tables without vectors.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "where" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
         catalogs = [name for name, other in (("embedded", "remote"), ("rest", "embedded")) if other not in marks]
-        encodings = ["position"] if "positions" in marks else ["position", "equality"]
+        without = {"vector": "version_2", "equality": "positions"}
+        encodings = [name for name in ("position", "vector", "equality") if without.get(name) not in marks]
         usual = {"embedded", "rest"} if marks & {"representative", "remote"} else {"embedded"}
         places = [
             pytest.param(

@@ -115,6 +115,7 @@ class Feed:
         spark = lake.spark(master="local[2]", conf=QUICK)
         sink = self._sink(spark, lake, options.get("CALVE_TEST_AWAITS", "")).options(
             deletes=options.get("CALVE_TEST_DELETES", where.deletes),
+            format_version=where.format_version,
             key_index=options.get("CALVE_TEST_KEY_INDEX"),
             small_files=8,  # so that a few thousand changes are worth a compaction
         )

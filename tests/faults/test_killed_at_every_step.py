@@ -57,7 +57,7 @@ class Survives(Protocol):
 def runs_of(sink: Sink, steps: list[str], deletes: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Steps that are reached, each with the encoding of its run."""
     encodings = deletes or [sink.where.deletes]
-    reached = [step for step in steps if "position" in encodings or not step.startswith("resolve.")]
+    reached = [step for step in steps if set(encodings) != {"equality"} or not step.startswith("resolve.")]
     return zip(reached, cycle(encodings))
 
 

@@ -48,7 +48,8 @@ class Sink:
     where: Where
 
     def start(self, key_index: str | None = None) -> Query:
-        sink = calve.sink(SOURCE, name="s", into=self.ref, key=["id"]).options(key_index=key_index)
+        sink = calve.sink(SOURCE, name="s", into=self.ref, key=["id"])
+        sink = sink.options(key_index=key_index, format_version=self.where.format_version)
         return sink.start(state=self.where.state)
 
     def compact(self) -> None:

@@ -40,6 +40,7 @@ def run(command: Command, faults: str = "") -> int:
 @pytest.mark.slow
 @pytest.mark.embedded
 @pytest.mark.positions
+@pytest.mark.version_2
 def test_killed_at_each_step_of_an_upgrade_a_sink_upgrades_its_table_once(command: Command) -> None:
     def add(number: int, *records: dict[str, Any]) -> None:
         lines = [json.dumps({"seq": n, **record}) for n, record in enumerate(records)]

@@ -53,6 +53,11 @@ class Where:
         return cls(properties, state, deletes=deletes)
 
     @property
+    def format_version(self) -> int | None:
+        """Of new tables; None for the usual one."""
+        return 3 if self.deletes == "vector" else None
+
+    @property
     def environment(self) -> dict[str, str]:
         """Environment variables for `from_environment` in another process."""
         variables = {_VARIABLE: json.dumps([dict(self.properties), self.state, self.deletes])}
