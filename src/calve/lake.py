@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from calve.catalog.connect import CATALOG_NAME, Catalog, connect_embedded, open_catalog
+from calve.catalog.connect import CATALOG_NAME, Catalog, check_catalog_type, connect_embedded, open_catalog
 from calve.errors import InvalidInput
 from calve.metastore.tables import TableId
 from calve.model.spec import TableName
@@ -126,6 +126,8 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
         raise InvalidInput(
             "a catalog needs a type or an address", hint='Give type="rest" and uri="https://...", or home= alone.'
         )
+    if "type" in settings:
+        check_catalog_type(settings["type"])
     return Lake(Path(home).absolute() if home else default_home(), settings)
 
 

@@ -65,12 +65,7 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
     settings = {**STORE_IO, **properties}
     name = settings.pop(CATALOG_NAME, name)
     kind = settings.setdefault("type", _type_of(settings.get("uri", ""))).lower()
-    if kind not in _CLASSES:
-        raise InvalidInput(
-            f'invalid catalog type "{kind}"',
-            detail=f"Expected one of: {', '.join(_CLASSES)}.",
-            hint=suggestion(kind, _CLASSES),
-        )
+    check_catalog_type(kind)
     with trying(f"connecting to the catalog at {_shown(settings.get('uri', 'no uri'))}"):
         try:
             return _opened(kind, name, settings | local_files(settings))
@@ -84,6 +79,16 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
             raise InvalidInput("the catalog's properties are incomplete", detail=f"{error} is missing.") from error
         except (ValueError, NoSuchPropertyException) as error:
             raise InvalidInput("the catalog's properties are incomplete", detail=str(error)) from error
+
+
+def check_catalog_type(kind: str) -> None:
+    """Raise InvalidInput for an unknown type of catalogs."""
+    if kind.lower() not in _CLASSES:
+        raise InvalidInput(
+            f'invalid catalog type "{kind}"',
+            detail=f"Expected one of: {', '.join(_CLASSES)}.",
+            hint=suggestion(kind, _CLASSES),
+        )
 
 
 def _type_of(uri: str) -> str:

@@ -214,8 +214,14 @@ class TableName:
         return ".".join(self.identifier)
 
 
-def _check_fields(order_by: object) -> None:
-    """Refuse a string, which would pass as a list of its letters. Raises InvalidInput."""
+def _check_fields(order_by: object, columns: object = None) -> None:
+    """Refuse a string, which would pass as a list of its letters, and a list of columns. Raises InvalidInput."""
+    if columns is not None and not isinstance(columns, str):
+        raise InvalidInput(
+            "columns is a string",
+            detail=f"Got {columns!r}.",
+            hint='Write columns="id, amount", or with types columns="id BIGINT NOT NULL, amount DOUBLE".',
+        )
     if isinstance(order_by, str):
         raise InvalidInput(
             "order_by is a tuple of fields", detail=f'Got "{order_by}".', hint=f'Write order_by=("{order_by}",).'
@@ -260,7 +266,7 @@ class Upsert:
     """The order also applies between a change and the row in the table: a change that is older is dropped."""
 
     def __post_init__(self) -> None:
-        _check_fields(self.order_by)
+        _check_fields(self.order_by, self.columns)
 
 
 @dataclass(frozen=True)
@@ -287,7 +293,7 @@ class Debezium:
     """The connector's `unavailable.value.placeholder`."""
 
     def __post_init__(self) -> None:
-        _check_fields(self.order_by)
+        _check_fields(self.order_by, self.columns)
 
 
 @dataclass(frozen=True)
@@ -307,6 +313,9 @@ class Diff:
     diff: str
     progress: str | None = None
     columns: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_fields((), self.columns)
 
 
 @value

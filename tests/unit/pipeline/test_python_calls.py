@@ -25,6 +25,20 @@ def test_an_order_is_not_a_text(envelope: Any) -> None:
     assert (raised.value.detail, raised.value.hint) == ('Got "seq".', 'Write order_by=("seq",).')
 
 
+def test_columns_that_are_not_a_text_are_refused_at_once() -> None:
+    for wrong in (3, ["id", "amount"]):
+        for envelope in (calve.Upsert, calve.Debezium, lambda columns: calve.Diff("t", "d", columns=columns)):
+            with pytest.raises(InvalidInput, match="columns is a string") as raised:
+                envelope(columns=wrong)  # type: ignore[arg-type]
+            assert 'columns="id, amount"' in raised.value.hint
+
+
+def test_an_unknown_type_of_catalogs_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match='invalid catalog type "rst"') as raised:
+        calve.connect(type="rst", uri="http://localhost")
+    assert raised.value.hint == 'Did you mean "rest"?'
+
+
 def test_an_unknown_property_of_a_catalog_is_refused_with_the_one_that_was_meant(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match='unknown property "typ" of a catalog') as raised:
         connect(typ="rest", uri="http://localhost")
