@@ -8,9 +8,9 @@ the integers that most of an entry consists of.
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY
 from pyiceberg.avro.decoder import new_decoder
@@ -21,11 +21,15 @@ from pyiceberg.avro.resolver import construct_reader, construct_writer, resolve_
 from pyiceberg.io import OutputFile
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
+    MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
     DataFileContent,
     FileFormat,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
+    ManifestFile,
+    PartitionFieldSummary,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -106,9 +110,21 @@ def read_entries(content: bytes, *, version: Literal[2, 3] = 2) -> Iterator[Mani
 
     `version` decides which fields an entry has; those that the manifest lacks are None.
     """
+    return _records(content, lambda schema_json: _entry_reader(schema_json, version))
+
+
+def read_manifests(content: bytes) -> Iterator[ManifestFile]:
+    """Decode a manifest list of any version with all fields of version 3; pyiceberg leaves out the first row ids."""
+    return _records(content, _list_reader)
+
+
+def _records(content: bytes, reader_of: Callable[[str], Reader]) -> Iterator[Any]:
+    """Decode the records of a file with the reader for its schema. Raises ValueError, EOFError if it is damaged."""
     decoder = new_decoder(content)
     header: AvroFileHeader = _META_READER.read(decoder)
-    reader = _entry_reader(header.meta[_SCHEMA_KEY], version)
+    if _SCHEMA_KEY not in header.meta:
+        raise ValueError("the Avro file has no schema")
+    reader = reader_of(header.meta[_SCHEMA_KEY])
     codec = header.compression_codec()
     while decoder.tell() < len(content):
         count = decoder.read_int()
@@ -116,7 +132,8 @@ def read_entries(content: bytes, *, version: Literal[2, 3] = 2) -> Iterator[Mani
         inner = new_decoder(codec.decompress(block) if codec else block)
         for _ in range(count):
             yield reader.read(inner)
-        decoder.skip(SYNC_SIZE)
+        if decoder.read(SYNC_SIZE) != header.sync:
+            raise ValueError("a block of the Avro file is damaged")
 
 
 @lru_cache(maxsize=32)
@@ -126,4 +143,14 @@ def _entry_reader(schema_json: str, version: Literal[2, 3]) -> Reader:
         MANIFEST_ENTRY_SCHEMAS[version],
         {-1: ManifestEntry, 2: DataFile},
         {0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+    )
+
+
+@lru_cache(maxsize=32)
+def _list_reader(schema_json: str) -> Reader:
+    return resolve_reader(
+        AvroSchemaConversion().avro_to_iceberg(json.loads(schema_json)),
+        MANIFEST_LIST_FILE_SCHEMAS[3],
+        {-1: ManifestFile, 508: PartitionFieldSummary},
+        {517: ManifestContent},
     )

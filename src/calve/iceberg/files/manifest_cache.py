@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from cachetools import LRUCache
-from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
@@ -23,13 +22,12 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    PartitionFieldSummary,
     _inherit_from_manifest,
 )
 from pyiceberg.table.snapshots import Snapshot
 
 from calve.errors import TerminalError
-from calve.iceberg.files.avro import RecordFormat, read_entries
+from calve.iceberg.files.avro import RecordFormat, read_entries, read_manifests
 from calve.iceberg.files.content import first_row_id_of, inherit_row_ids, with_first_row_id
 from calve.iceberg.files.manifests import manifest_file
 from calve.model.files import Manifest
@@ -188,14 +186,8 @@ def _inherited(manifest: ManifestFile) -> _Inherited:
 
 
 def _read_list(io: FileIO, location: str) -> list[ManifestFile]:
-    """Read a manifest list of any version with all fields of version 3; pyiceberg leaves out the first row ids."""
-    with AvroFile[ManifestFile](
-        io.new_input(location),
-        MANIFEST_LIST_FILE_SCHEMAS[3],
-        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-        read_enums={517: ManifestContent},
-    ) as reader:
-        return list(reader)
+    with io.new_input(location).open() as stream:
+        return list(read_manifests(stream.read()))
 
 
 def _with_row_ids(lines: tuple[ManifestLine, ...], first_row_id: int | None) -> tuple[tuple[ManifestLine, ...], int]:
