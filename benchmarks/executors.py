@@ -1,0 +1,109 @@
+"""What a second executor brings: batches on a standalone cluster with one and with two workers of one core each.
+
+    PYTHONPATH=. python benchmarks/executors.py [--rows 4000000] [--changes 1000000] [--batches 4]
+
+A table is loaded, and gets batches of changes of uniform keys, each too large for the driver: Spark tasks write the
+files, find the rows to delete and write the deletes. With `searched` they read the key columns of the table, with
+`indexed` they look the keys up in the key index; limits of the driver are lowered for that, since a table of this size
+would be its own work. Seconds are those of the phases of a commit in which tasks work (`write`, `index`, `lookup`),
+medians of all batches but the first. The bar: with two workers at most 1/1.7 of the time with one. It means something
+on a machine with at least three cores and nothing else to do: driver, master and source take a part of one.
+
+Every table is read by DuckDB and compared with what the changes say.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from growth import PATIENCE, Bench, Incoming, Truth, run_batches
+
+import calve
+from calve.keylookup.indexed import IndexedSearch, IndexLimits
+from calve.keylookup.resolver import DriverLimits, PositionResolver
+from calve.pipeline import start
+from calve.spark.session import embedded_session
+from tests.faults.on_cluster import replace_by
+from tests.support.servers.cluster import started
+
+ROOT = Path(__file__).resolve().parents[1]
+BAR = 1.7
+WAYS = {"searched": "off", "indexed": "on"}
+"""`KEY INDEX` by the way rows are found."""
+STEPS = {"searched": {"write": "write", "find": "lookup"}, "indexed": {"write": "write", "find": "index"}}
+"""Phases by what is measured."""
+
+
+def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Median seconds of the phases on a cluster, by way."""
+    by_tasks = IndexLimits(rows=0, taken_rows=0, merged_rows=0, keys=0)
+    replace_by(start, "IndexedSearch", partial(IndexedSearch, limits=by_tasks))
+    replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
+    cluster = started(home / "cluster", home / "hidden", workers)
+    try:
+        settings = {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "700m",
+            "spark.executorEnv.PYTHONPATH": str(ROOT / "src"),
+        }
+        embedded_session(home / "home", master=cluster.url, conf=settings)
+        return {way: _measured(home / way, way, options) for way in WAYS}
+    finally:
+        cluster.stop()
+
+
+def _measured(home: Path, way: str, options: argparse.Namespace) -> dict[str, float]:
+    lake = calve.connect(home=home / "home")
+    bench = Bench(lake, Incoming(home / "in"), Truth(options.rows), "orders", {"key_index": WAYS[way]})
+    bench.incoming.load(options.rows)
+    query = bench.start()
+    query.await_caught_up(PATIENCE)
+    _, *later = run_batches(bench, query, range(options.batches), options.changes)
+    query.stop()
+    bench.check()
+    return {
+        step: statistics.median(batch["phases"].get(phase, 0.0) for batch in later)
+        for step, phase in STEPS[way].items()
+    }
+
+
+def main() -> None:
+    """Compare, or be one of the compared processes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.workers:
+        print(json.dumps(measure(options.home, options.workers, options)))
+        return
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    for workers in (1, 2):
+        with tempfile.TemporaryDirectory() as home:
+            command = [sys.executable, __file__, "--workers", str(workers), "--home", home]
+            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "batches")]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"the run with {workers} workers failed")
+        found[workers] = json.loads(done.stdout.splitlines()[-1])
+    for way, steps in STEPS.items():
+        for step in steps:
+            one, two = found[1][way][step], found[2][way][step]
+            met = "met" if one / two >= BAR else "missed"
+            print(
+                f"{way:9} {step:6} {one:6.2f} s with one worker, {two:6.2f} s with two: {one / two:.2f}x, {BAR}x {met}"
+            )
+
+
+if __name__ == "__main__":
+    main()
