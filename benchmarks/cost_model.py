@@ -269,7 +269,7 @@ def rows_until(measured: Measured, changes: int, factor: float, paper: Assumptio
     """From how many rows on a batch takes so many times as long as on a small table."""
     small = predict(measured, SMALL_TABLE, changes, paper).seconds
     low, high = float(SMALL_TABLE), 1e13
-    while high / low > 1.01:
+    while high / low > 1.001:
         middle = math.sqrt(low * high)
         if predict(measured, middle, changes, paper).seconds > factor * small:
             high = middle
