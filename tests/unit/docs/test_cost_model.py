@@ -54,7 +54,7 @@ def test_the_fit_meets_measurements_that_follow_the_model(model: Any, results: P
 
 def test_a_batch_reads_whole_parts_until_its_keys_are_few_among_the_pages(model: Any, results: Path) -> None:
     measured = model.read_results(results)
-    dense, sparse = (model.predict(measured, rows, 100_000) for rows in (2.5e8, 1e11))
+    dense, sparse = model.predict(measured, 2.5e8, 300_000), model.predict(measured, 1e11, 100_000)
     kept = model.memory_on(32 << 30)
     assert dense.index_read_mb == pytest.approx((16 * 2.5e8 - kept) / 1e6)
     assert dense.index_requests == pytest.approx((16 * 2.5e8 - kept) / model.PART_BYTES)
