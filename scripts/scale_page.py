@@ -35,7 +35,7 @@ page), for changes of uniform keys, the worst case of a look-up: changes of rece
 """
 INDEX = """
 Beyond small tables, a batch also reads what memory does not keep of the key index. The index has a hash and a place for
-every row, sorted by hash, in pages of 512 entries and parts of 32 MB. It may keep 1/32 of the machine's memory, 1 GB at
+every row, sorted by hash, in pages of 512 entries and parts of 32 MB. It may keep 1/12 of the machine's memory, 4 GB at
 most. Of other parts a batch reads the pages that its keys point to or, if those are a quarter of a part, all of it. So
 reads grow with the table until its pages are many times the changes of a batch, and are one page per change from there
 on.
