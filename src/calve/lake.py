@@ -114,14 +114,16 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     Traceback (most recent call last):
     calve.errors.InvalidInput: unknown property "typ" of a catalog
     """
+    _check_home(home)
     settings = {key.replace("_", "-"): value for key, value in properties.items()}
-    for name in settings:
+    for name, given in settings.items():
         if "." not in name and name not in _PROPERTIES:
             raise InvalidInput(
                 f'unknown property "{name}" of a catalog',
                 detail=f"Expected one of: home, {', '.join(sorted(_PROPERTIES))}, or a name with a dot (s3.endpoint).",
                 hint=suggestion(name, ("home", *_PROPERTIES)),
             )
+        _check_text(name, given)
     if settings and not {"type", "uri"} & settings.keys():
         raise InvalidInput(
             "a catalog needs a type or an address", hint='Give type="rest" and uri="https://...", or home= alone.'
@@ -129,6 +131,17 @@ def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     if "type" in settings:
         check_catalog_type(settings["type"])
     return Lake(Path(home).absolute() if home else default_home(), settings)
+
+
+def _check_home(home: object) -> None:
+    if home is not None and not isinstance(home, (str, Path)):
+        raise InvalidInput("home must be a folder", detail=f"Got {home!r}.", hint='Write home="/data/calve".')
+
+
+def _check_text(name: str, given: object) -> None:
+    if not isinstance(given, str):
+        kind = type(given).__name__  # the value itself may be a secret
+        raise InvalidInput(f'property "{name}" of a catalog must be a string', detail=f"Got a value of type {kind}.")
 
 
 def table_id(ref: TableRef) -> TableId:

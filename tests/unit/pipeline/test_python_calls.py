@@ -49,6 +49,15 @@ def test_an_unknown_property_of_a_catalog_is_refused_with_the_one_that_was_meant
     assert found.properties["oauth2-server-uri"] == "x"
 
 
+def test_a_home_and_properties_of_wrong_types_are_refused_and_not_shown() -> None:
+    wrong: Any = 3
+    with pytest.raises(InvalidInput, match="home must be a folder"):
+        connect(home=wrong)
+    with pytest.raises(InvalidInput, match='property "token" of a catalog must be a string') as raised:
+        connect(type="rest", uri="http://localhost", token=wrong)
+    assert raised.value.detail == "Got a value of type int."
+
+
 def refused(call: Callable[[], object]) -> str:
     with pytest.raises(InvalidInput) as raised:
         call()
