@@ -17,7 +17,7 @@ from tests.faults.where import TABLE, Where
 from tests.support.pipelines import eventually
 from tests.support.warm import WarmProcess
 
-ROWS, CHANGES, STEP = 2_000, 500, 250
+ROWS, CHANGES, STEP = 20_000, 500, 250
 SOURCE = f"""
 CREATE SECRET unused AS 'wolfram-carbide';
 CREATE SOURCE orders
