@@ -34,7 +34,7 @@ from calve.model.files import Content, FileTotals, KeyPlace, WriteResult, Writte
 from calve.model.progress import Receipt
 from calve.model.spec import DayHours, NoEnvelope, SinkSpec, TableName, WriteOptions
 from calve.pipeline.monitor import RunMonitor
-from calve.pipeline.upkeep import Upkeep
+from calve.pipeline.upkeep import Upkeep, UpkeepPace
 from calve.storage.state import LocalState
 from calve.write.data_files import FileNames, data_files, key_files
 from calve.write.row_ids import RowIdWriter
@@ -132,7 +132,7 @@ class Run:
         identity = CheckpointIdentity("q", number, self.run.state.end, str(number))
         assert self.run.checkpoints.record(identity, written, self.run.state.next_time(self.clock.now_ms()))
 
-    def upkeep(self, hours: DayHours | None = None) -> Upkeep:
+    def upkeep(self, hours: DayHours | None = None, pace: UpkeepPace | None = None) -> Upkeep:
         """Create the maintenance of this run, with its own catalog client."""
         scope = CompactionScope(NAME, self.spec.branch, self.spec.write)
         owner = CompactionOwner(self.spec.sink_id, lambda: self.run.state.fence)
@@ -145,6 +145,7 @@ class Run:
             self.signals.wake,
             policy=EIGHT_FILES,
             hours=hours,
+            pace=pace,
         )
 
     def _files(self, rows: Mapping[int, str], deletes: Sequence[int] = ()) -> list[WrittenFile]:

@@ -16,7 +16,7 @@ from calve.maintain import rewrite
 from calve.model.checkpoint import CheckpointIdentity
 from calve.model.progress import property_key
 from calve.model.spec import DayHours
-from calve.pipeline.upkeep import Upkeep
+from calve.pipeline.upkeep import Upkeep, UpkeepPace
 from tests.support.expiring import MANY, expire_early
 from tests.support.readers import duckdb_rows
 from tests.support.runs import Run, spec_of
@@ -254,7 +254,7 @@ def test_a_sink_that_is_behind_puts_rewrites_off_until_it_has_caught_up(tmp_path
 
 def test_a_sink_that_is_behind_for_ever_is_maintained_all_the_same(tmp_path: Path) -> None:
     run = Run(tmp_path, spec_of("s"))
-    upkeep = run.upkeep()
+    upkeep = run.upkeep(pace=UpkeepPace(rest_per_plan=0))  # however long a plan takes here
     read(run, unread=7)
     commits = 0
     while not planned(upkeep):
