@@ -20,7 +20,7 @@ from calve.source.generator import expected_orders, orders
 from tests.faults.harness import rows_of
 from tests.support.changes import Batches, at
 from tests.support.combinations import diagonal
-from tests.support.pipelines import until_stalled
+from tests.support.pipelines import eventually, until_stalled
 from tests.support.readers import duckdb_rows
 
 KAFKA = "key STRING, value STRING, topic STRING, partition INT, offset BIGINT"
@@ -162,7 +162,9 @@ def fill(folder: Path) -> None:
 
 
 def remount(folder: Path, mode: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{mode}", str(folder)], check=True)
+    """Mount the folder again. It cannot be made read-only while another thread of the sink has a file open to write."""
+    command = ["mount", "-o", f"remount,{mode}", str(folder)]
+    eventually(lambda: subprocess.run(command, check=False, capture_output=True).returncode == 0)
 
 
 TROUBLES: dict[str, tuple[Callable[[Path], None], Callable[[Path], None]]] = {

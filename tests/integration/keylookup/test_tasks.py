@@ -75,7 +75,7 @@ def test_tasks_find_in_the_key_index_what_the_driver_finds(
         gone = [row for row in changes.values() if rng.random() < 0.3]
         kept: list[Row] = [row for row in changes.values() if row not in gone]
         if number == 3:
-            part = table.state.list("parts")[0]
+            part = manifest_of(table).runs[0].parts[0].name
             table.state.put(part, (table.state.read(part) or b"")[:-1])
         state, keys = table.iceberg.load(), table.keys([*kept, *gone])
         found = [places(table, who.resolve(state, keys, "compared")) for who in (table.resolver, by_driver, by_search)]
@@ -114,7 +114,7 @@ def test_a_part_of_the_key_index_that_a_task_cannot_reach_fails_the_lookup(spark
     rows: list[dict[str, Any]] = [random_row(random.Random(1))]
     table.apply([table.data(rows)], rows)
     table.apply([table.data(rows)], rows)
-    part = tmp_path / "state" / table.state.list("parts")[0]
+    part = tmp_path / "state" / manifest_of(table).runs[0].parts[0].name
     part.unlink()
     part.mkdir()
     with pytest.raises(TransientError, match="could not read the state record"):
