@@ -70,6 +70,8 @@ POINTS = frozenset(
         "orphans.remove",  # some are about to be removed
         "maintain.before",
         "maintain.after",
+        "beside.asked",  # a process beside has got its work, and begins
+        "beside.done",  # its files are written, nothing is committed
         "state.put",  # any write to the state location
         "deadletter.before",  # dead letters of a checkpoint are written, not committed to their table
         "deadletter.after",  # they are committed, the checkpoint is not recorded

@@ -7,15 +7,7 @@ from calve.keylookup.indexed import IndexedSearch, IndexLimits
 from calve.keylookup.resolver import DriverLimits, PositionResolver
 from calve.pipeline import start
 from calve.write import batch
-
-
-def replace_by(module: object, name: str, value: object) -> None:
-    """Replace a name that a module really uses."""
-    names = vars(module)
-    if name not in names:
-        raise LookupError(f"{module} has no {name}")
-    names[name] = value
-
+from tests.support.names import replace_by
 
 if __name__ == "__main__":
     replace_by(batch, "DRIVER_ROWS", 10)

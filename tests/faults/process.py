@@ -4,8 +4,9 @@ FEED is `orders` (a source calve drives), `windows` (the same, its checkpoints s
 source) or `partitions` (a streaming source with Kafka-like offsets). The process runs until everything the source has
 is committed, prints its status as JSON, and exits like the command line. `CALVE_FAULTS` arms failpoints,
 `CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` is the folder for records of
-syncs. `CALVE_TEST_AWAITS` is a failpoint of a thread in the background: the source keeps its last checkpoint until it
-is reached, so that a sink which is fast today does not end before.
+syncs. With `CALVE_TEST_BESIDE` processes beside this one rewrite files, however few. `CALVE_TEST_AWAITS` is a failpoint
+of a thread in the background: the source keeps its last checkpoint until it is reached, so that a sink which is fast
+today does not end before.
 """
 
 import json
@@ -27,6 +28,7 @@ from calve.errors import CalveError
 from calve.lake import Lake
 from calve.model.checkpoint import Offsets, SizeLimit
 from calve.model.spec import Envelope
+from calve.pipeline import start
 from calve.pipeline.query import Query, exit_code
 from calve.pipeline.sink import Sink
 from calve.source.generator import Orders, offsets_at
@@ -34,6 +36,7 @@ from calve.source.port import Source
 from calve.storage.state import StateStore
 from tests.faults.where import TABLE, Where
 from tests.support.jvm import QUICK
+from tests.support.names import replace_by
 from tests.support.powercut import Disk
 
 SINK = "orders"
@@ -145,6 +148,8 @@ class Feed:
 
 def main() -> int:
     home, name, *numbers = sys.argv[1:]
+    if "CALVE_TEST_BESIDE" in os.environ:
+        replace_by(start, "HERE_ROWS", 0)
     if "CALVE_TEST_NOTES" in os.environ:
         Disk(Path(home), Path(os.environ["CALVE_TEST_NOTES"])).install()
     try:

@@ -35,13 +35,14 @@ LONG_WINDOW = [
     "commit.before:2",
     "commit.after:2",
 ]
-MAINTENANCE = ["maintain.before", "maintain.after"]
+MAINTENANCE = ["beside.asked", "maintain.after"]
+THE_REST_OF_IT = ["maintain.before", "beside.done"]
 IN_SHORT = ["record.after:2", "commit.after:2"]
 STREAM = ["files.after:2", "record.before:2", "record.after:2", "spark-commit.before:2"]
 
 
 BOTH = ("position", "equality")
-IN_BACKGROUND = ("maintain.", "index.merge.")
+IN_BACKGROUND = ("maintain.", "index.merge.", "beside.")
 """Steps of threads that a sink does not wait for when its input is complete."""
 
 
@@ -104,8 +105,12 @@ def test_a_sink_survives_deaths_around_its(
 
 
 @pytest.mark.positions
-def test_a_sink_survives_kills_around_its_maintenance(make_sink: MakeSink) -> None:
-    survives_kills(make_sink("orders", changes=12_000), MAINTENANCE, BOTH[:1])  # enough commits after each kill
+@pytest.mark.parametrize("steps", [MAINTENANCE, pytest.param(THE_REST_OF_IT, marks=pytest.mark.slow)], ids=" ".join)
+def test_a_sink_survives_kills_around_its_maintenance_by_processes_beside_it(
+    make_sink: MakeSink, steps: list[str]
+) -> None:
+    sink = make_sink("orders", changes=12_000)  # enough commits after each kill
+    survives_kills(sink, steps, BOTH[:1], CALVE_TEST_BESIDE="yes")
 
 
 @pytest.mark.positions

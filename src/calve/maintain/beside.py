@@ -30,6 +30,7 @@ from typing import IO, TypeVar, cast
 
 import pyarrow as pa
 
+from calve import faults
 from calve.errors import CalveError, TerminalError, TransientError
 from calve.maintain.rewrite import Bundle, Outcome, outcomes_of, rewrite_bundle
 
@@ -83,9 +84,11 @@ class ProcessBeside:
         try:
             pickle.dump(work, self._requests)
             self._requests.flush()
+            faults.reached("beside.asked")
             outcome: object = pickle.load(self._outcomes)  # noqa: S301 - of our own process
         except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
             raise _Died from error
+        faults.reached("beside.done")
         self.used = True
         return outcome
 

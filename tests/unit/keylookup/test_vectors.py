@@ -2,23 +2,27 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
+from pyroaring import BitMap64
 
 from calve.errors import CalveError, TerminalError, TransientError
 from calve.iceberg.files.content import content_id, first_row_id_of
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.files.vectors import DeletedRows, encode_vector
 from calve.iceberg.schema.readable import ReadTarget
 from calve.iceberg.sink_table import IcebergTable
 from calve.model.files import ResolvedDeletes
-from calve.model.scan import ContentId, DeleteFile, DeleteKind
+from calve.model.scan import ContentId, DeleteFile, DeleteKind, ScanFile
 from calve.model.spec import KeyIndexUse
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_positions import KeyMemory, MemoryLimits
@@ -125,9 +129,30 @@ def test_a_process_that_wrote_a_vector_reads_the_one_that_another_replaced_it_wi
     check(table)
 
 
+def test_deleted_rows_are_known_by_what_each_vector_adds_and_by_vectors_of_others(tmp_path: Path) -> None:
+    rng, rows, deletes = np.random.default_rng(3), 900, TaskDeletes(ReadTarget(pa.schema([])), [])
+    limits = MemoryLimits(deleted_rows=10**6, positions=10**6)
+    own, other, deleted, file = KeyMemory(limits), KeyMemory(limits), set[int](), ScanFile("d", 1, rows, 1)
+    for number in range(12):
+        added = rng.choice(rows, rng.choice([1, 40]), replace=False)
+        deleted |= set(added.tolist())
+        path = tmp_path / str(number)
+        now = DeletedRows(file, BitMap64(sorted(deleted)), frozenset(d.id for d in file.deletes), added)
+        blob = encode_vector(now.rows)
+        path.write_bytes(blob)
+        vector = DeleteFile(DeleteKind.VECTOR, path.as_uri(), len(blob), len(deleted), number, length=len(blob))
+        file = replace(file, deletes=(vector,))
+        if number % 3:  # else another process wrote it
+            own.wrote_vector(vector.path, now, len(blob))
+        for memory in (own, other):
+            if number % 4 or memory is other:
+                assert np.flatnonzero(memory.deleted(file, deletes).at(np.arange(rows))).tolist() == sorted(deleted)
+
+
 def test_memory_for_vectors_is_bounded_and_freed(tmp_path: Path) -> None:
     memory = KeyMemory(MemoryLimits(positions=4))
     files = [(tmp_path / name).as_uri() for name in "abc"]
+    rows = DeletedRows(ScanFile("d", 1, 9, 1), BitMap64([3, 5]), added=np.array([5]))
 
     def remembered() -> list[bool]:
         """Which of them are not read: there are no such files."""
@@ -135,16 +160,16 @@ def test_memory_for_vectors_is_bounded_and_freed(tmp_path: Path) -> None:
         for file in files:
             vector = DeleteFile(DeleteKind.VECTOR, file, 12, 1, 1, length=12)
             try:
-                found.append(memory.vector_in(vector, TaskDeletes(ReadTarget(pa.schema([])), [])) == bytes(12))
+                found.append(memory.rows_in(vector, TaskDeletes(ReadTarget(pa.schema([])), [])) == rows.rows)
             except OSError:
                 found.append(False)
         return found
 
     for file in files:
-        memory.wrote_vector(file, bytes(12))
+        memory.wrote_vector(file, rows, 8)
     assert remembered() == [True, True, False]
     memory.retain((), {files[1]})
-    memory.wrote_vector(files[2], bytes(12))
+    memory.wrote_vector(files[2], rows, 8)
     assert remembered() == [False, True, True]
 
 

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyroaring import BitMap64
 
+from calve.iceberg.files.vectors import DeletedRows
 from calve.keylookup.index.parts import Parts
+from calve.model.scan import ScanFile
 from calve.reader.key_positions import KeyMemory, MemoryLimits, RowFlags
 from calve.reader.resources import MemoryBudget, memory_on, process_memory
 from calve.storage.state import LocalState
@@ -36,13 +39,14 @@ def test_what_is_remembered_of_files_comes_from_the_same_budget() -> None:
     limits = MemoryLimits(positions=100)
     budget = MemoryBudget(10 * 8)
     one, other = KeyMemory(limits, budget), KeyMemory(limits, budget)
-    one.wrote_vector("v1", bytes(8 * 9))
+    rows = DeletedRows(ScanFile("d", 1, 9, 1), BitMap64([3]), added=np.array([3]))
+    one.wrote_vector("v1", rows, 8 * 8)
     assert budget.taken == 72
-    other.wrote_vector("v2", bytes(8 * 2))
+    other.wrote_vector("v2", rows, 8)
     assert budget.taken == 72, "there was no room left"
     one.retain((), ())
     assert budget.taken == 0
-    other.wrote_vector("v2", bytes(8 * 2))
+    other.wrote_vector("v2", rows, 8)
     assert budget.taken == 16
 
 
