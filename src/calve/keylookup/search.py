@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from calve.iceberg.files.position_deletes import DeletePlace, RowPositions, write_position_deletes
 from calve.iceberg.files.store import remove_new
-from calve.iceberg.files.vectors import DeletedRows, bitmap_of, decode_bitmap, write_vectors
+from calve.iceberg.files.vectors import DeletedRows, bitmap_of, write_vectors
 from calve.iceberg.planning.delete_index import DeleteGroup
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
@@ -215,11 +215,10 @@ def replace_vectors(
     with reading("older deletes"):
         for path, file in touched.items():
             before = [d for d in file.deletes if d.kind is not DeleteKind.EQUALITY]
-            rows = BitMap64()
-            for delete in before:
-                rows |= _rows_in(delete, path, deletes, remembered)
+            added = np.concatenate(by_path[path])
+            rows = BitMap64().union(*(_rows_in(delete, path, deletes, remembered) for delete in before))
             known += len(rows)
-            wanted.append(DeletedRows(file, rows | bitmap_of(np.concatenate(by_path[path]))))
+            wanted.append(DeletedRows(file, rows | bitmap_of(added), frozenset(d.id for d in before), added))
             replaced += [delete.id for delete in before if _is_only_about(delete, path, place)]
     with _trying("deletion vectors could not be written"):
         written = write_vectors(place, wanted, name, remembered.wrote_vector)
@@ -229,7 +228,7 @@ def replace_vectors(
 def _rows_in(delete: DeleteFile, path: str, deletes: TaskDeletes, remembered: KeyMemory) -> BitMap64:
     """The rows that a delete file or vector deletes in a data file."""
     if delete.kind is DeleteKind.VECTOR:
-        return decode_bitmap(remembered.vector_in(delete, deletes))
+        return remembered.rows_in(delete, deletes)
     return bitmap_of(deletes.positions_in(delete, path))
 
 

@@ -13,15 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from calve.iceberg.files.store import open_input
-from calve.iceberg.files.vectors import decode_vector
+from calve.iceberg.files.vectors import NOTHING, Positions, decode_vector
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.scan import DeleteFile, DeleteKind, ScanFile
 from calve.reader.key_sets import KeySet, distinct
 from calve.reader.projection import Projection
-
-Positions = NDArray[np.int64]
-
-NOTHING: Positions = np.empty(0, np.int64)
 
 _PATH, _POSITION = "file_path", "pos"
 _LOADS = 8

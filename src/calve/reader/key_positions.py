@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyroaring import BitMap64
 
 from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.store import open_input
-from calve.iceberg.files.vectors import decode_vector
+from calve.iceberg.files.vectors import NOTHING, DeletedRows, Positions, decode_bitmap, positions_of
 from calve.iceberg.schema.readable import ROW_ID, ReadTarget
 from calve.model.scan import ContentId, DeleteFile, DeleteKind, FileSplit, ScanFile
-from calve.reader.deletes import NOTHING, Positions, TaskDeletes
+from calve.reader.deletes import TaskDeletes
 from calve.reader.key_sets import KeySet
 from calve.reader.projection import Projection
 from calve.reader.resources import UNBOUNDED, MemoryBudget
@@ -34,6 +35,8 @@ from calve.spark.failures import own_file_failure
 _Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
 _Columns = dict[int, pa.ChunkedArray]
 _POSITION_BYTES = 8
+_FEW = 100
+"""From one row in this many on, flags are set for a file as a whole."""
 
 
 class RowFlags:
@@ -46,7 +49,12 @@ class RowFlags:
     def set(self, positions: Positions) -> None:
         """Set the flags of some rows; positions behind the last row are ignored."""
         inside = positions[positions < self.rows]
-        np.bitwise_or.at(self.bits, inside >> 3, (1 << (inside & 7)).astype(np.uint8))
+        if len(inside) * _FEW < self.rows:
+            np.bitwise_or.at(self.bits, inside >> 3, (1 << (inside & 7)).astype(np.uint8))
+            return
+        flags = np.zeros(self.rows, bool)
+        flags[inside] = True
+        self.bits |= np.packbits(flags, bitorder="little")
 
     def at(self, positions: Positions) -> NDArray[np.bool_]:
         """The flags of some rows."""
@@ -80,6 +88,15 @@ class _Group:
     first: int
     rows: int
     bounds: dict[int, tuple[Any, Any] | None]
+
+
+@dataclass(frozen=True)
+class _OwnVector:
+    """A vector that this process wrote."""
+
+    deleted: DeletedRows
+    room: int
+    """How many positions take as much memory."""
 
 
 @dataclass
@@ -121,8 +138,8 @@ class KeyMemory:
         self._known: dict[str, _Known] = {}
         self._written: dict[str, dict[str, Positions]] = {}
         """Positions by delete file and data file."""
-        self._vectors: dict[str, bytes] = {}
-        """Blobs by file."""
+        self._vectors: dict[str, _OwnVector] = {}
+        """By file."""
         self._key_bytes = self._deleted_rows = self._positions = 0
         self._lock = Lock()
 
@@ -132,7 +149,7 @@ class KeyMemory:
             for path in self._written.keys() - set(deletes):
                 self._forget_positions(sum(map(len, self._written.pop(path).values())))
             for path in self._vectors.keys() - set(deletes):
-                self._forget_positions(_room_of(self._vectors.pop(path)))
+                self._forget_positions(self._vectors.pop(path).room)
             for path in self._known.keys() - set(paths):
                 known = self._known.pop(path)
                 size = sum(_size(columns) for columns in known.columns.values())
@@ -161,19 +178,23 @@ class KeyMemory:
         with self._lock:
             return self._written.get(path)
 
-    def wrote_vector(self, path: str, blob: bytes) -> None:
-        """Remember a deletion vector that was just written, if there is room."""
+    def wrote_vector(self, path: str, deleted: DeletedRows, size: int) -> None:
+        """Remember a deletion vector that was just written, of so many bytes, if there is room."""
         with self._lock:
-            room = _room_of(blob)
+            room = -(-size // _POSITION_BYTES) + len(deleted.added)
             if self._positions + room <= self._limits.positions and self._room.take(room * _POSITION_BYTES):
-                self._vectors[path] = blob
+                self._vectors[path] = _OwnVector(deleted, room)
                 self._positions += room
 
-    def vector_in(self, delete: DeleteFile, deletes: TaskDeletes) -> bytes:
-        """The blob of a vector, remembered or read. Raises OSError."""
+    def rows_in(self, vector: DeleteFile, deletes: TaskDeletes) -> BitMap64:
+        """The rows that a vector deletes, remembered or read; not to be changed. Raises OSError, TerminalError."""
+        own = self._own_vector(vector)
+        return decode_bitmap(deletes.vector_in(vector)) if own is None else own.rows
+
+    def _own_vector(self, vector: DeleteFile) -> DeletedRows | None:
         with self._lock:
-            own = self._vectors.get(delete.path)
-        return deletes.vector_in(delete) if own is None else own
+            own = self._vectors.get(vector.path)
+        return None if own is None else own.deleted
 
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
@@ -191,6 +212,12 @@ class KeyMemory:
         with self._lock:
             gone, known.gone = known.gone, None  # taken out, so that no other thread changes it
             self._forget_deleted(gone)
+        if gone is not None:
+            for name, delete in wanted.items():
+                own = self._own_vector(delete) if name not in gone.applied else None
+                if own is not None and own.before == gone.applied:
+                    gone.rows.set(own.added)
+                    gone.applied = {name}
         if gone is None or not gone.applied <= wanted.keys():
             gone = _Gone(RowFlags(file.rows))
         for name, delete in wanted.items():
@@ -202,7 +229,7 @@ class KeyMemory:
 
     def _positions_in(self, delete: DeleteFile, path: str, deletes: TaskDeletes) -> Positions:
         if delete.kind is DeleteKind.VECTOR:
-            return decode_vector(self.vector_in(delete, deletes))
+            return positions_of(self.rows_in(delete, deletes))
         own = self.written_in(delete.path)
         return deletes.positions_in(delete, path) if own is None else own.get(path, NOTHING)
 
@@ -221,11 +248,6 @@ class KeyMemory:
     def _forget_positions(self, count: int) -> None:
         self._positions -= count
         self._room.give(count * _POSITION_BYTES)
-
-
-def _room_of(blob: bytes) -> int:
-    """How many positions in memory take as much."""
-    return -(-len(blob) // 8)
 
 
 def _size(columns: _Columns) -> int:

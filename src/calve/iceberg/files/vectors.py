@@ -14,7 +14,7 @@ import uuid
 import zlib
 from array import array
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,10 @@ from calve.iceberg.files.names import own_name
 from calve.iceberg.files.position_deletes import DeletePlace
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
 from calve.model.files import ColumnMetrics, Content, Vector, WrittenFile
-from calve.model.scan import ScanFile
+from calve.model.scan import ContentId, ScanFile
 
 Positions = NDArray[np.int64]
+NOTHING: Positions = np.empty(0, np.int64)
 
 _MAGIC = bytes.fromhex("d1d33964")
 _PUFFIN = b"PFA1"
@@ -45,6 +46,10 @@ class DeletedRows:
 
     file: ScanFile
     rows: BitMap64
+    before: frozenset[ContentId] = frozenset()
+    """Deletes of the snapshot, whose rows these are,"""
+    added: Positions = field(default_factory=lambda: NOTHING)
+    """and these rows."""
 
 
 def bitmap_of(positions: Positions) -> BitMap64:
@@ -69,7 +74,12 @@ def encode_vector(rows: BitMap64) -> bytes:
 
 def decode_vector(blob: bytes) -> Positions:
     """The positions in a blob, ascending. Raises TerminalError if it is damaged."""
-    return np.frombuffer(decode_bitmap(blob).to_array(), np.uint64).astype(np.int64)
+    return positions_of(decode_bitmap(blob))
+
+
+def positions_of(rows: BitMap64) -> Positions:
+    """The positions in a bitmap, ascending."""
+    return np.frombuffer(rows.to_array(), np.uint64).astype(np.int64)
 
 
 def decode_bitmap(blob: bytes) -> BitMap64:
@@ -109,12 +119,15 @@ def puffin_file(blob: bytes, data_file: str, cardinality: int) -> bytes:
 
 
 def write_vectors(
-    place: DeletePlace, found: Iterable[DeletedRows], writer: str, wrote: Callable[[str, bytes], None] | None = None
+    place: DeletePlace,
+    found: Iterable[DeletedRows],
+    writer: str,
+    wrote: Callable[[str, DeletedRows, int], None] | None = None,
 ) -> tuple[WrittenFile, ...]:
     """Write one vector for each data file, all or none; a data file must not occur twice.
 
     The positions must be all that are deleted in the data file, since a vector replaces its predecessor. Names are
-    derived from `writer`, which must be unique. `wrote` gets the location and the blob of each. Raises OSError.
+    derived from `writer`, which must be unique. `wrote` gets location, rows and size of each. Raises OSError.
     """
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
     unique = uuid.uuid5(_NAMESPACE, writer)
@@ -127,7 +140,7 @@ def write_vectors(
                 blob = encode_vector(one.rows)
                 written.append(_write_vector(one, blob, made[-1], place))
                 if wrote is not None:
-                    wrote(made[-1], blob)
+                    wrote(made[-1], one, len(blob))
     except BaseException:
         remove_new(made, place.io_properties, "writing deletion vectors failed")
         raise
