@@ -10,11 +10,14 @@ import errno
 import io
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _NOT_FOR_FOLDERS = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EPERM})
 """Errors of filesystems that persist names by themselves, and of folders that this process may not sync."""
+_AT_ONCE = 8
+"""Files that are synced concurrently: a filesystem merges concurrent syncs."""
 
 
 class _KnownFolders:
@@ -59,13 +62,15 @@ class DurableFile(io.BufferedWriter):
         sync_folder(self._path.parent)
 
 
-def sync(files: Iterable[Path]) -> None:
-    """Sync files and their names to disk. Raises OSError when that is not certain."""
-    folders: dict[Path, None] = {}
-    for file in files:
-        _sync(file)
-        folders[file.parent.absolute()] = None
-    for folder in folders:
+def sync(files: Sequence[Path]) -> None:
+    """Sync files, some at a time, then their names, to disk. Raises OSError when that is not certain."""
+    if len(files) > 1:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(files))) as pool:
+            list(pool.map(_sync, files))
+    else:
+        for file in files:
+            _sync(file)
+    for folder in dict.fromkeys(file.parent.absolute() for file in files):
         sync_folder(folder)
 
 

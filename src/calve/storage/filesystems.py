@@ -5,7 +5,6 @@ A location is a URI whose path is not percent-encoded: `file:///tmp/a b%20c/x` n
 """
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,6 @@ _TABLE_BUCKET = "--table-s3"
 """Suffix of the names of S3 Tables' buckets."""
 _BUCKETS = ("s3://", "s3a://", "s3n://")
 _ANY_REGION = "us-east-1"
-_SYNCS = 8
-"""Local files that are synced concurrently: a filesystem merges concurrent syncs."""
 TIME_OUTS: Mapping[str, str] = {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
 """Seconds until a connection attempt, and a request without a response, count as failed. A request is tried three
 times."""
@@ -126,12 +123,7 @@ def _filesystem(scheme: str, host: str, io_properties: tuple[tuple[str, str], ..
 def sync_files(locations: Iterable[str], io_properties: Mapping[str, str]) -> None:
     """Sync local files to disk, whichever process wrote them; object stores need no sync. Raises OSError."""
     parsed = [PyArrowFileIO.parse_location(location, dict(io_properties)) for location in locations]
-    paths = [Path(path) for scheme, _, path in parsed if scheme == "file"]
-    if len(paths) <= 1:
-        durable.sync(paths)
-        return
-    with ThreadPoolExecutor(min(_SYNCS, len(paths))) as pool:
-        list(pool.map(lambda path: durable.sync([path]), paths))
+    durable.sync([Path(path) for scheme, _, path in parsed if scheme == "file"])
 
 
 class _LocalFile(PyArrowFile):
