@@ -81,7 +81,8 @@ class Where:
         """The statement of a sink `s` into a table, after `connections`."""
         namespace, name = table.split(".")
         state = [] if self.state is None else [f"STATE LOCATION = '{self.state}'"]
-        settings = ", ".join([f"DELETES = '{self.deletes}'", *state, *options])
+        version = [] if self.format_version is None else [f"FORMAT VERSION = {self.format_version}"]
+        settings = ", ".join([f"DELETES = '{self.deletes}'", *version, *state, *options])
         store = "" if self.state is None else "USING AWS CONNECTION aws"
         target = f'ICEBERG CATALOG lake {store} NAMESPACE "{namespace}" TABLE "{name}"'
         return f"CREATE SINK s FROM {source} TO {target} WITH ({settings});"
