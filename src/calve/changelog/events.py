@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from calve.changelog.row_numbers import order_by
 from calve.iceberg.files.store import open_input
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.changelog import ChangedFile, Deletes, Transition
@@ -90,7 +91,7 @@ class _Events:
         steps = np.concatenate([part.steps for part in parts] or [np.empty(0, np.int32)])
         added = np.concatenate([part.added for part in parts] or [np.empty(0, bool)])
         wide = np.concatenate([part.wide for part in parts] or [np.empty(0, bool)])
-        order = np.lexsort((steps, positions))
+        order = order_by(positions, steps)
         return cls(positions[order], steps[order], added[order], wide[order])
 
     def within(self, first: int, rows: int) -> "_Events":
@@ -178,8 +179,8 @@ class ChangedRows:
             self._open.append(
                 _Open(
                     transition,
-                    None if before is None or old is None else (old, before.by_key),
-                    None if after is None or new is None else (new, after.by_key),
+                    None if before is None or old is None else (old.copy(), before.by_key),
+                    None if after is None or new is None else (new.copy(), after.by_key),
                     moved,
                 )
             )
@@ -196,7 +197,10 @@ class ChangedRows:
         dead = self._dead(before)
         rows = distinct(np.concatenate([*found, NOTHING]))
         rows = rows[rows < len(dead)]
-        return rows[~dead[rows]]
+        rows = rows[~dead[rows]]
+        dead[rows] = True  # in place: the next step most likely starts here
+        self._masks[after.by_position] = self._masks.pop(before.by_position)
+        return rows
 
     def _dead(self, side: _Side) -> Mask:
         """Rows that are deleted by position."""

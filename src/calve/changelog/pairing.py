@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from calve.changelog.events import FLAGS
-from calve.changelog.row_numbers import Numbers, paired, row_numbers
+from calve.changelog.row_numbers import Numbers, order_by, paired, row_numbers
 from calve.errors import TerminalError
 from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangeStep, ChangeType
 
@@ -78,7 +78,7 @@ class Pairing:
         if not self.before:
             kept = types != _PREIMAGE
             places, types, steps = places[kept], types[kept], steps[kept]
-        order = np.lexsort((_ORDER[types], keys[places], steps))
+        order = order_by(steps, keys[places], _ORDER[types])
         return self._table(self._taken(rows, places[order], types[order] == _DELETE), types[order], steps[order])
 
     def _taken(self, rows: pa.Table, places: Numbers, deleted: Mask) -> pa.Table:
@@ -226,7 +226,7 @@ def _keys_of_strangers(
 
     A rewrite of files between the two steps may have moved the row. Rows that a step only moves itself are events, too.
     """
-    order = np.lexsort((added, step, key))  # a step deletes, then adds
+    order = order_by(key, step, added)  # a step deletes, then adds
     pairs = order[:-1], order[1:]
     follows = (key[pairs[0]] == key[pairs[1]]) & added[pairs[0]] & ~added[pairs[1]] & (step[pairs[0]] < step[pairs[1]])
     unmoved = rewrites[step[pairs[0]]] == rewrites[step[pairs[1]]]
@@ -245,7 +245,7 @@ class _Visits:
     """The steps that touch a key, ordered by key and step."""
 
     def __init__(self, events: _Found) -> None:
-        order = np.lexsort((events.step, events.key))
+        order = order_by(events.key, events.step)
         key, step = events.key[order], events.step[order]
         starts = np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])] if len(order) else np.zeros(0, bool)
         number = np.cumsum(starts) - 1
