@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from rich.console import Console
@@ -19,6 +19,7 @@ from calve.cli.show import format_instant
 from calve.lake import TableRef
 from calve.model.scan import DeleteKind, ScanPlan
 from calve.reader.local import LocalRead, TimeTravel, read_here
+from calve.statements.answers import TypedRows
 
 if TYPE_CHECKING:
     from calve.api.folders import FolderRead
@@ -27,19 +28,6 @@ if TYPE_CHECKING:
     from calve.definitions.workplace import Workplace
     from calve.model.changelog import ChangeScanPlan
     from calve.reader.read import FilteredRead
-
-
-class Readable(Protocol):
-    """Anything that can be read as rows."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows."""
-        ...
-
-    def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows, at most `limit`."""
-        ...
 
 
 def run_read(table: TableRef, at: TimeTravel, options: ReadOptions, console: Console) -> None:
@@ -79,7 +67,7 @@ def run_read_folder(place: "Workplace", location: str, options: ReadOptions, con
     _show(reading, describe_folder(reading) if options.explain else [], options, console)
 
 
-def _show(reading: Readable, explanation: list[str], options: ReadOptions, console: Console) -> None:
+def _show(reading: TypedRows, explanation: list[str], options: ReadOptions, console: Console) -> None:
     if options.explain:
         for line in explanation:
             console.print(line, soft_wrap=True)
@@ -91,7 +79,7 @@ def _show(reading: Readable, explanation: list[str], options: ReadOptions, conso
 class ArrowRows:
     """Rows of Arrow, with how to print them."""
 
-    reading: Readable
+    reading: TypedRows
 
     @property
     def columns(self) -> list[PrintedColumn]:

@@ -45,7 +45,7 @@ class PlainRows:
 
 
 class TypedRows(Protocol):
-    """Rows with types, brought to this process on demand."""
+    """Rows with types, brought to this process on demand: of tables, their changes, folders and queries."""
 
     @property
     def schema(self) -> "pa.Schema":
