@@ -24,6 +24,7 @@ from tests.support.servers.kafka import Kafka
 from tests.support.servers.lakehouse import Lakehouse, started
 from tests.support.servers.postgres import NOT_THERE
 from tests.support.servers.trino import NO_JAVA, Trino
+from tests.support.warm import WarmProcess
 
 keep_files_in_memory()
 
@@ -111,6 +112,12 @@ def trino(tmp_path_factory: pytest.TempPathFactory, servers: Lakehouse) -> Itera
     running = trino_server.started(tmp_path_factory.mktemp("trino"), servers)
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def warm_process() -> type[WarmProcess]:
+    """Starts processes on JVMs that are kept warm; its tests run where other tests use the same JVMs."""
+    return WarmProcess
 
 
 @pytest.fixture

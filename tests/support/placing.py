@@ -20,10 +20,8 @@ from xdist.remote import Producer
 from xdist.scheduler import WorkStealingScheduling
 from xdist.workermanage import WorkerController
 
-SERVERS = {"servers", "kafka", "trino"}
-"""Fixtures that start servers."""
-WORTH_STARTING = 100
-"""So many tests are worth starting what they need a second time."""
+SERVERS = {"servers", "kafka", "trino", "warm_process"}
+"""Fixtures that start servers, or JVMs that are kept warm for processes."""
 _AT_HAND = 2
 """Tests that a worker has to have: the one that it runs and the next one."""
 
@@ -36,8 +34,15 @@ class Needs(StrEnum):
     NOTHING = "nothing"
 
 
+WORTH_STARTING = {Needs.SERVERS: 24, Needs.SESSION: 100, Needs.NOTHING: 1}
+"""So many tests are worth starting what they need a second time. Those with servers take four times as long."""
+
+
 def needs_of(items: Iterable[pytest.Item]) -> dict[Path, Needs]:
-    """What each file needs. Tests with neither fixture may start a session as well, but for those of some folders."""
+    """What each file needs. Tests with neither fixture may start a session as well, but for those of some folders.
+
+    Tests of crashes ask for sessions and servers while they run, and for JVMs that are kept warm for their processes.
+    """
     fixtures: dict[Path, set[str]] = {}
     for item in items:
         fixtures.setdefault(item.path, set()).update(getattr(item, "fixturenames", ()))
@@ -45,7 +50,7 @@ def needs_of(items: Iterable[pytest.Item]) -> dict[Path, Needs]:
 
 
 def _needs(path: Path, fixtures: set[str]) -> Needs:
-    if fixtures & SERVERS or ("faults" in path.parts and "spark" in fixtures):
+    if fixtures & SERVERS or "faults" in path.parts:
         return Needs.SERVERS
     if "spark" in fixtures or {"integration", "e2e"} & set(path.parts):
         return Needs.SESSION
@@ -138,6 +143,6 @@ class Placing(WorkStealingScheduling):  # type: ignore[misc]  # published withou
                 for node in working
             ]
             owner, tests = max(queues, key=lambda queue: len(queue[1]))
-            if len(tests) >= (WORTH_STARTING if need in missing else 1):
+            if len(tests) >= (WORTH_STARTING[need] if need in missing else 1):
                 return owner, tests[len(tests) // 2 :]
         return thief, []

@@ -20,7 +20,6 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
     WaitingForLockException,
 )
-from sqlalchemy.exc import DBAPIError
 
 from calve.clock import SystemClock
 
@@ -97,8 +96,9 @@ _MOST_SKEW_SECONDS = 300
 def hint_for(error: BaseException) -> str:
     """What to do about an error; empty where nothing is known."""
     number = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, DBAPIError) and isinstance(error.orig, sqlite3.Error):
-        number = _SQLITE_ERRNO.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
+    wrapped = getattr(error, "orig", None)  # by SQLAlchemy, which takes long to import: processes beside do without it
+    if isinstance(wrapped, sqlite3.Error):
+        number = _SQLITE_ERRNO.get(getattr(wrapped, "sqlite_errorcode", 0) & 0xFF)
     if number in _NUMBERS:
         return _NUMBERS[number or 0]
     if any(words in str(error) for words in _EXPIRED):

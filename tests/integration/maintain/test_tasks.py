@@ -28,10 +28,13 @@ from tests.unit.maintain.test_row_orders import LONS, places, share_read
 POOL = "pool of the rewrites"
 ROOM = RewriteRoom(here_rows=0, core_share=0.5, pool=POOL, bundle_rows=1)
 """Every group is a part, and one task runs at a time."""
+REGIONS = ("eu", "us", "é", "", "us0")
+"""Each is a partition, and so a group."""
 
 
 def change(table: KeyedTable, rng: random.Random) -> None:
-    changes = {table.key_of(row): row for row in (random_row(rng) for _ in range(40))}
+    rows = ({**random_row(rng), "region": rng.choice(REGIONS)} for _ in range(40))
+    changes = {table.key_of(row): row for row in rows}
     gone = [row for row in changes.values() if rng.random() < 0.3]
     kept: list[Row] = [row for row in changes.values() if row not in gone]
     table.apply(files_of(table, kept, rng), kept, gone)

@@ -9,9 +9,10 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 import calve
 from calve import faults
+from calve.iceberg.snapshot import retention
 from calve.iceberg.snapshot.expired_files import IcebergFiles
 from calve.iceberg.snapshot.holds import PREFIX, Hold, HoldPlace
-from calve.iceberg.snapshot.retention import BATCH, Retention
+from calve.iceberg.snapshot.retention import Retention
 from calve.lake import TableRef
 from calve.maintain.removal import InFlight, Removal
 from tests.faults.where import Where
@@ -20,11 +21,14 @@ from tests.support.runs import NAME, Run, spec_of
 from tests.support.servers.lakehouse import Lakehouse
 
 KEPT = 5
+BATCH = 4
+"""Snapshots that expire at once; fewer than usual, since every commit is several requests."""
 MANY = KEPT + 2 * BATCH
 
 
 @pytest.fixture
 def where(lakehouse: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Where:
+    monkeypatch.setattr(retention, "BATCH", BATCH)
     monkeypatch.setattr(Retention, "of", staticmethod(lambda *_, **__: Retention(keep_all=KEPT)))
     return Where.of(lakehouse)
 

@@ -13,9 +13,9 @@ from tests.unit.write.sample import local, rows_of
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, warm_process: type[WarmProcess]) -> Path:
     folder = tmp_path_factory.mktemp("another")
-    process = WarmProcess("tests.integration.write.another_session", [str(folder)], {})
+    process = warm_process("tests.integration.write.another_session", [str(folder)], {})
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 0, printed
     return folder

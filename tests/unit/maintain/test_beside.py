@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from tests.support.keyed import no_session
 from tests.support.regions import random_commit
 
 pytestmark = pytest.mark.long
+
+IMPORTED = "'sqlalchemy' in __import__('sys').modules"
+"""Of catalogs, which a process beside does not open."""
 
 
 @pytest.fixture
@@ -77,6 +81,7 @@ def test_a_process_writes_the_files_that_this_one_would_write(table: ForeignTabl
         assert made[one.inputs].files == one.files, "names are derived from the work"
         assert [places.tolist() for places in made[one.inputs].places] == [places.tolist() for places in one.places]
         assert made[one.inputs].named == one.named
+    assert not processes.call(partial(eval, IMPORTED)), "its start is mostly imports"
     processes.close()
     assert children() == before
 

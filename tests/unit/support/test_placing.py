@@ -98,8 +98,17 @@ def test_workers_with_a_session_help_the_one_without() -> None:
 
 
 def test_many_tests_are_worth_another_session() -> None:
-    *_, third = ran([Needs.SESSION] * 20 * WORTH_STARTING + [Needs.NOTHING] * 10, 3)
+    *_, third = ran([Needs.SESSION] * 20 * WORTH_STARTING[Needs.SESSION] + [Needs.NOTHING] * 10, 3)
     assert Needs.SESSION in third
+
+
+def test_fewer_tests_are_worth_other_servers() -> None:
+    many = WORTH_STARTING[Needs.SESSION]
+    _, second, third = ran([Needs.SERVERS] * many + [Needs.SESSION] * 10 + [Needs.NOTHING] * 10, 3)
+    assert Needs.SERVERS in second + third
+    few = WORTH_STARTING[Needs.SERVERS]
+    _, second, third = ran([Needs.SERVERS] * few + [Needs.SESSION] * 10 + [Needs.NOTHING] * 10, 3)
+    assert Needs.SERVERS not in second + third
 
 
 @pytest.mark.parametrize("workers", range(1, 6))
@@ -121,6 +130,7 @@ def test_a_file_needs_what_any_of_its_tests_needs() -> None:
             item("tests/e2e/test_b.py", "spark"),
             item("tests/e2e/test_b.py", "kafka"),
             item("tests/e2e/test_c.py"),
+            item("tests/integration/test_f.py", "warm_process"),
             item("tests/faults/test_d.py", "spark"),
             item("tests/faults/test_e.py", "tmp_path"),
         ]
@@ -128,6 +138,7 @@ def test_a_file_needs_what_any_of_its_tests_needs() -> None:
         Path("tests/unit/test_a.py"): Needs.NOTHING,
         Path("tests/e2e/test_b.py"): Needs.SERVERS,
         Path("tests/e2e/test_c.py"): Needs.SESSION,
+        Path("tests/integration/test_f.py"): Needs.SERVERS,
         Path("tests/faults/test_d.py"): Needs.SERVERS,
-        Path("tests/faults/test_e.py"): Needs.NOTHING,
+        Path("tests/faults/test_e.py"): Needs.SERVERS,
     }
