@@ -128,6 +128,7 @@ demo: $(INSTALLED) ## run a change stream into an Iceberg table, show and check 
 soak: export TMPDIR ?= /tmp
 soak: $(INSTALLED) $(JAR) $(CLASSES) servers ## run the slow and the random tests at length
 	@$(PY) scripts/fetch_servers.py .cache/servers --at-length
+	-@$(PY) scripts/fetch_chdb.py .cache/chdb
 	@$(PYTEST) --hypothesis-profile=soak -o faulthandler_timeout=0 -m 'slow or soak' tests
 	@CALVE_SEEDS=4000:50000 $(PYTEST) -o faulthandler_timeout=0 tests/simulation -k no_schedule
 

@@ -17,7 +17,6 @@ ClickHouse is installed from PyPI into `.cache/chdb`, or left out.
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -39,7 +38,6 @@ RESULT = ROOT / "benchmarks" / "results" / "encodings.json"
 ENCODINGS = {"equality": "equality", "positions": "position", "vectors": "vector"}
 """What the sinks are told (`DELETES`)."""
 FRESH = "fresh"
-PACKAGES = ("chdb==4.4.0", "chdb-core==26.9.0")
 LEAST_SECONDS = 20.0
 """What every answer may take."""
 START_SECONDS = 120
@@ -185,14 +183,10 @@ def differences(found: Path, expected: Path) -> tuple[int, int, int]:
 
 def install_clickhouse() -> bool:
     """Whether ClickHouse can be used."""
-    if (CHDB / "complete").exists():
-        return True
-    shutil.rmtree(CHDB, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run([*command, "--target", str(CHDB), *PACKAGES], check=False)
-    if done.returncode == 0:
-        (CHDB / "complete").touch()
-    return done.returncode == 0
+    return (
+        subprocess.run([sys.executable, str(ROOT / "scripts" / "fetch_chdb.py"), str(CHDB)], check=False).returncode
+        == 0
+    )
 
 
 def _first_line(text: str) -> str:

@@ -53,10 +53,8 @@ if CLI is not None:
     COMMANDS["duckdb CLI"] = (CLI, "-c", "SELECT 1")
 PEERS = ("python -c pass", "duckdb in Python", "duckdb CLI")
 SLOW = ("SHOW TABLES",)
-QUERIES = ("SELECT 1", "INFORMATION_SCHEMA")
-"""DuckDB answers them."""
 LIMIT = 0.3
-"""CPU seconds that the commands but `SLOW` may take; for queries, besides those of DuckDB alone."""
+"""CPU seconds that the commands but `SLOW` may take."""
 
 
 def cpu_seconds(arguments: tuple[str, ...], home: Path) -> float:
@@ -97,8 +95,7 @@ def main() -> None:
     for name, found in times.items():
         middle = statistics.median(found)
         print(f"{name:<20}{min(found):>8.3f}{middle:>8.3f}{middle / base:>8.1f}")
-    limits = {name: LIMIT + (min(times["duckdb in Python"]) if name in QUERIES else 0) for name in times}
-    slow = [name for name, found in times.items() if name not in (*PEERS, *SLOW) and min(found) >= limits[name]]
+    slow = [name for name, found in times.items() if name not in (*PEERS, *SLOW) and min(found) >= LIMIT]
     assert not slow, f"{', '.join(slow)} took longer than {LIMIT} s"
 
 

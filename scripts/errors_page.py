@@ -83,6 +83,7 @@ AREAS = {
     "spark": "Running sinks",
     "keylookup": "Running sinks",
     "model": "Definitions and options",
+    "calls": "Calls from Python",
     "reader": "Reading tables and changes",
     "changelog": "Reading tables and changes",
     "maintain": "Maintenance",

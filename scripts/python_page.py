@@ -51,7 +51,7 @@ def page() -> str:
 
 def _section(name: str) -> Iterator[str]:
     value = getattr(calve, name)
-    path = inspect.getsourcefile(value)
+    path = inspect.getsourcefile(inspect.unwrap(value))
     tree = ast.parse(Path(path or "").read_text(encoding="utf-8"))
     node = next(n for n in tree.body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == name)
     yield f"### calve.{name}\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from calve.calls import for_users
 from calve.catalog.connect import CATALOG_NAME, Catalog, check_catalog_type, connect_embedded, open_catalog
 from calve.errors import InvalidInput
 from calve.metastore.tables import TableId
@@ -60,12 +61,9 @@ class Lake:
         parts = [kind, place, warehouse, name]
         return " ".join(filter(None, parts)) or "catalog"
 
+    @for_users
     def table(self, name: str) -> "TableRef":
         """A table by `namespace.table`; it need not exist yet."""
-        if not isinstance(name, str):
-            raise InvalidInput(
-                "the name of a table must be a string", detail=f"Got {name!r}.", hint='Write "namespace.table".'
-            )
         return TableRef(self, TableName.parse(name))
 
     def open(self) -> Catalog:
@@ -82,6 +80,7 @@ class Lake:
         """The folder of a sink in a state location."""
         return StateFolder(self.state_root(location), sink_id)
 
+    @for_users
     def spark(self, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> "SparkSession":
         """The active Spark session, or a quiet local one."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - catalogs and tables are used without Spark, too
@@ -100,6 +99,17 @@ class TableRef:
         return str(self.name)
 
 
+def check_table(function: str, given: object) -> None:
+    """Refuse what is no table of a lake, such as its name alone. Raises InvalidInput."""
+    if not isinstance(given, TableRef):
+        raise InvalidInput(
+            f"{function} takes a table of a lake",
+            detail=f"Got {given!r}.",
+            hint=f'Write {function}(calve.connect().table("namespace.table")).',
+        )
+
+
+@for_users
 def connect(*, home: str | Path | None = None, **properties: str) -> Lake:
     """The embedded lake of a home folder, or any catalog by pyiceberg's properties (`type="rest"`, `uri=...`).
 

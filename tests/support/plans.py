@@ -9,7 +9,8 @@
 
 Both files start with `PRELUDE`. Directives: `!wrote SINK` gives the sink a table that holds its progress, `!dropped
 SINK` adds that of a dropped one, `!sql ...` executes statements by hand between the two files, `!prune` plans with
---prune. `{home}` is the home folder.
+--prune. `!file NAME TEXT` adds a line to an input file in the home folder, before the statements that follow it are
+executed. `{home}` is the home folder.
 """
 
 import shutil
@@ -27,10 +28,10 @@ from calve.definitions.workplace import Workplace
 from calve.errors import CalveError
 from calve.model.progress import Fence, Progress
 from calve.plan.changes import DefinitionPlan
-from calve.plan.declared import START_OPTIONS, normalise, words_of
+from calve.plan.declared import START_OPTIONS, normalise, with_inferred, words_of
 from calve.sql.options import NO_OPTIONS
 from calve.sql.parser import parse
-from calve.sql.statements import Create, CreateConnection, CreateSink, CreateView, ObjectKind
+from calve.sql.statements import Create, CreateConnection, CreateSink, CreateSource, CreateView, ObjectKind
 from calve.statements.execute import execute
 from calve.statements.reconcile import apply, plan
 from tests.support.golden import error_lines
@@ -54,6 +55,7 @@ class Planned:
         before, _, after = text.replace("{home}", str(self._home)).partition("\n====\n")
         try:
             place = self._prepared(before)
+            self._add_lines(after)
             planned = self._plan(place, after)
             lines = [line.replace(str(self._home), "{home}") for line in lines_of(planned) if line]
             self._check(place, planned, after)
@@ -67,6 +69,7 @@ class Planned:
         shutil.rmtree(self._home, ignore_errors=True)
         shutil.copytree(self._fresh, self._home)  # quicker than the statements
         place = self._open(self._home)
+        self._add_lines(before)
         self._apply(place, PRELUDE + _statements(before))
         for line in before.splitlines():
             if line.startswith("!wrote "):
@@ -77,6 +80,15 @@ class Planned:
                 for statement in parse(line.removeprefix("!sql ")):
                     execute(place, statement)
         return place
+
+    def _add_lines(self, text: str) -> None:
+        for line in text.splitlines():
+            if line.startswith("!file "):
+                name, _, content = line.removeprefix("!file ").partition(" ")
+                file = self._home / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("a", encoding="utf-8") as lines:
+                    lines.write(f"{content}\n")
 
     def _plan(self, place: Workplace, after: str) -> DefinitionPlan:
         return plan(place, list(parse(PRELUDE + _statements(after))), prune="!prune" in after.splitlines())
@@ -101,6 +113,8 @@ class Planned:
             if isinstance(statement, Create) and statement.to_sql() == statement.to_sql(reveal=True):
                 found = place.definitions().find(statement.name, kind_of(statement))
                 assert found is not None
+                if isinstance(statement, CreateSource) and isinstance(found.statement, CreateSource):
+                    statement = with_inferred(found.statement, statement)  # noqa: PLW2901
                 assert _text(found.statement) == _text(statement)
 
 

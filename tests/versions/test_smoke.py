@@ -52,7 +52,8 @@ def test_a_sink_that_dies_in_a_commit_goes_on(feed: str, tmp_path: Path) -> None
     sink = Sink(tmp_path / "home", feed)
     if feed == "stream":
         sink.provide_files()
-    assert sink.run("commit.after:3=kill").code == KILLED
+    commit = 1 if feed == "windows" else 3  # a fast machine reads all within one window
+    assert sink.run(f"commit.after:{commit}=kill").code == KILLED
     ended = sink.run()
     assert ended.code == 0, ended
     sink.check(history=False)

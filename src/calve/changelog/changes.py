@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from calve.calls import for_users
 from calve.changelog.frame import changes_frame
 from calve.changelog.local import LocalChanges
 from calve.changelog.request import ChangeRequest
@@ -36,6 +37,7 @@ class ChangeOptions(TypedDict, total=False):
     sink: str | None
 
 
+@for_users
 def changes(
     spark: SparkSession, table: TableRef, *, where: Where | None = None, **options: Unpack[ChangeOptions]
 ) -> DataFrame:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from calve.calls import for_users
 from calve.errors import InvalidInput
 from calve.model.names import check_name
 from calve.model.readers import Reader, layouts, version_for
@@ -214,20 +215,29 @@ class TableName:
         return ".".join(self.identifier)
 
 
-def _check_fields(order_by: object, columns: object = None) -> None:
-    """Refuse a string, which would pass as a list of its letters, and a list of columns. Raises InvalidInput."""
-    if columns is not None and not isinstance(columns, str):
-        raise InvalidInput(
-            "columns is a string",
-            detail=f"Got {columns!r}.",
-            hint='Write columns="id, amount", or with types columns="id BIGINT NOT NULL, amount DOUBLE".',
-        )
+def _check_order(order_by: object) -> None:
+    """Refuse a string, which would pass as a list of its letters. Raises InvalidInput."""
     if isinstance(order_by, str):
         raise InvalidInput(
             "order_by is a tuple of fields", detail=f'Got "{order_by}".', hint=f'Write order_by=("{order_by}",).'
         )
+    if not isinstance(order_by, tuple | list) or not all(isinstance(one, str) for one in order_by):
+        raise InvalidInput(
+            "order_by is a tuple of fields", detail=f"Got {order_by!r}.", hint='Write order_by=("seq",).'
+        )
 
 
+def _choose(envelope: object, name: str, choices: type[StrEnum]) -> None:
+    """Replace the text of a choice, which compares as equal but is not the same, with the choice."""
+    given = getattr(envelope, name)
+    if given is None or isinstance(given, choices):
+        return
+    if given not in set(choices):
+        raise InvalidInput(f'unknown {name} "{given}"', hint=f"Use one of {', '.join(choices)}.")
+    object.__setattr__(envelope, name, choices(given))
+
+
+@for_users
 @dataclass(frozen=True)
 class NoEnvelope:
     """Every row is an insert."""
@@ -236,9 +246,10 @@ class NoEnvelope:
     """As in `Upsert`; without it, the last row to arrive wins."""
 
     def __post_init__(self) -> None:
-        _check_fields(self.order_by)
+        _check_order(self.order_by)
 
 
+@for_users
 @dataclass(frozen=True)
 class Upsert:
     """A row replaces the row with its key, or deletes it where the Spark SQL condition `delete_when` is true.
@@ -266,9 +277,11 @@ class Upsert:
     """The order also applies between a change and the row in the table: a change that is older is dropped."""
 
     def __post_init__(self) -> None:
-        _check_fields(self.order_by, self.columns)
+        _check_order(self.order_by)
+        _choose(self, "epoch_unit", EpochUnit)
 
 
+@for_users
 @dataclass(frozen=True)
 class Debezium:
     """Debezium change records with before, after and op.
@@ -293,9 +306,13 @@ class Debezium:
     """The connector's `unavailable.value.placeholder`."""
 
     def __post_init__(self) -> None:
-        _check_fields(self.order_by, self.columns)
+        _check_order(self.order_by)
+        _choose(self, "on_truncate", OnTruncate)
+        _choose(self, "on_unavailable_value", OnUnavailableValue)
+        _choose(self, "epoch_unit", EpochUnit)
 
 
+@for_users
 @dataclass(frozen=True)
 class Diff:
     """Rows with a time and a multiplicity: how many copies of the row are added, or removed, at that time.
@@ -314,9 +331,6 @@ class Diff:
     progress: str | None = None
     columns: str | None = None
 
-    def __post_init__(self) -> None:
-        _check_fields((), self.columns)
-
 
 @value
 class ChangeRows:
@@ -328,6 +342,17 @@ class ChangeRows:
 
 
 Envelope = NoEnvelope | Upsert | Debezium | Diff | ChangeRows
+
+
+def check_envelope(given: object) -> None:
+    """Refuse what is no envelope; None is the default one. Raises InvalidInput."""
+    if given is not None and not isinstance(given, Envelope):
+        raise InvalidInput(
+            "unknown envelope",
+            detail=f"Got {given!r}.",
+            hint="Use calve.NoEnvelope(), calve.Upsert(...), calve.Debezium(...) or calve.Diff(...).",
+        )
+
 
 HEARTBEAT_MS = 3_600_000
 

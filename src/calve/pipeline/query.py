@@ -6,6 +6,7 @@ import threading
 from typing import Self
 from weakref import WeakSet
 
+from calve.calls import for_users
 from calve.clock import Clock
 from calve.commit.committer import Committer, Signals
 from calve.commit.run import SinkRun
@@ -130,6 +131,7 @@ class Query:
         """Request everything that the source has now; pass the result to `await_caught_up`, repeatedly if needed."""
         return self._feed.ask()
 
+    @for_users
     def await_caught_up(self, timeout: float = 3600.0, *, asked: int | None = None) -> None:
         """Wait until everything that the source has now, or had at request `asked`, is committed.
 
@@ -154,6 +156,7 @@ class Query:
                 detail=f"{pending} batches are pending after {timeout:g} s. {self.status().cause}".strip(),
             )
 
+    @for_users
     def await_maintained(self, timeout: float) -> None:
         """Wait until no maintenance is in progress, or time ran out; unfinished maintenance is left for later."""
         deadline = self._clock.monotonic() + timeout
@@ -167,6 +170,7 @@ class Query:
         else:
             self._signals.await_call(self._signals.calls, 0.1)
 
+    @for_users
     def await_termination(self, timeout: float | None = None) -> bool:
         """Wait for the end; False if time ran out. Raises the failure of the sink if it failed."""
         if not self._ended.wait(timeout):
@@ -180,11 +184,13 @@ class Query:
         """True when the input is complete and committed."""
         return self._run.state.frontier.sealed
 
+    @for_users
     def ask_to_stop(self, why: str = "stop() was called") -> None:
         """Like `stop`, without waiting for the end."""
         self._monitor.stopping(why)
         self._signals.stop()
 
+    @for_users
     def stop(self, why: str = "stop() was called") -> None:
         """Finish the current checkpoint and commit, then end. Pending work stays recorded for the next start.
 
@@ -194,6 +200,7 @@ class Query:
         if self._watcher.is_alive():
             self._watcher.join()
 
+    @for_users
     def await_end(self, timeout: float) -> bool:
         """Wait for the end without raising its cause; False if time ran out."""
         return self._ended.wait(timeout)

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
+from calve.calls import for_users
 from calve.clock import sink_id_of
 from calve.errors import InvalidInput, TransientError
 from calve.lake import Lake, TableRef
@@ -41,6 +42,7 @@ from calve.model.spec import (
     TableName,
     ThinSnapshots,
     WriteOptions,
+    check_envelope,
 )
 from calve.pipeline.query import Query
 from calve.pipeline.start import Start
@@ -71,6 +73,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 Changes = DataFrame | SourceDefinition
 
 
+@for_users
 def sink(
     changes: Changes,
     *,
@@ -120,18 +123,12 @@ def sink(
         raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")
     if mode == "upsert" and not key:
         raise InvalidInput(f'sink "{name}" has no key', hint="Give key=[...], or mode='append' to keep every change.")
-    named: object = name
-    if not (isinstance(named, str) and _NAME.fullmatch(named)):
+    if not _NAME.fullmatch(name):
         raise InvalidInput(
             f'"{name}" is not a valid name for a sink', hint="Use letters, digits and _, after the first also . and -."
         )
     _check_key(key)
-    if envelope is not None and not isinstance(envelope, Envelope):
-        raise InvalidInput(
-            "unknown envelope",
-            detail=f"Got {envelope!r}.",
-            hint="Use calve.NoEnvelope(), calve.Upsert(...), calve.Debezium(...) or calve.Diff(...).",
-        )
+    check_envelope(envelope)
     natural = None if isinstance(changes, DataFrame) else changes.envelope
     chosen = envelope or natural or NoEnvelope()
     append = mode == "append"
@@ -170,6 +167,7 @@ class Sink:
     start_settings: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `start` that were given earlier."""
 
+    @for_users
     def configured(self, **settings: Any) -> "Sink":
         """Return this sink with other settings, by the names that `calve.sink` takes. Raises InvalidInput."""
         known = _setting_names()
@@ -197,6 +195,7 @@ class Sink:
             found = replace(found, start_settings={**found.start_settings, **chosen["start"]})
         return found
 
+    @for_users
     def options(  # noqa: PLR0913 - all of them are options by name
         self,
         *,
@@ -291,6 +290,7 @@ class Sink:
             spec = replace(spec, on_schema_change=_parse_choice(SinkOptions.ON_SCHEMA_CHANGE, on_schema_change))
         return replace(self, spec=spec)
 
+    @for_users
     def commits(
         self,
         *,
@@ -312,6 +312,7 @@ class Sink:
         )
         return replace(self, spec=spec)
 
+    @for_users
     def times(
         self,
         column: str | None = None,
@@ -334,6 +335,7 @@ class Sink:
         )
         return replace(self, spec=replace(self.spec, times=times))
 
+    @for_users
     def partition_by(self, *fields: str) -> "Sink":
         """Return this sink with a partitioned table; fields as in SQL: `"bucket(16, id)"`, `"day(at)"`."""
         return replace(self, spec=replace(self.spec, partition_by=tuple(map(_partition_field, fields))))
@@ -342,6 +344,7 @@ class Sink:
         """Like `start`, without retries: for callers that retry themselves."""
         return Start(self, state).query()
 
+    @for_users
     def start(
         self,
         *,
@@ -370,6 +373,7 @@ class Sink:
         place = merged.pop("state", None)
         return _start_with_retries(self.paced(**merged), place)
 
+    @for_users
     def replay_letters(
         self,
         *,
@@ -394,6 +398,7 @@ class Sink:
         sink = self.paced(**merged)
         return Start(sink, place).judge_letters(choice) if dry_run else Start(sink, place, choice).replay()
 
+    @for_users
     def paced(
         self,
         *,

@@ -1,5 +1,7 @@
 """Checks what callers of `calve.read`, `calve.changes` and their kin pass, with errors that show the right call."""
 
+from collections.abc import Sequence
+
 from pyspark.sql import SparkSession
 
 from calve.errors import InvalidInput
@@ -24,3 +26,5 @@ def check_list(name: str, given: object) -> None:
     """Refuse a text where names are listed: it is a list of its characters for Python."""
     if isinstance(given, str):
         raise InvalidInput(f"{name} is a list", detail=f'Got "{given}".', hint=f'Write {name}=["{given}"].')
+    if given is not None and not isinstance(given, Sequence):
+        raise InvalidInput(f"{name} is a list", detail=f"Got {given!r}.", hint=f'Write {name}=["id"].')

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from calve.calls import for_users
 from calve.errors import InvalidInput
 from calve.lake import TableRef
 from calve.model.scan import ScanPlan
@@ -23,6 +24,7 @@ from calve.spark.failures import told_as
 from calve.spark.version import arrow_schema_of, quiet_analysis
 
 
+@for_users
 def read(
     spark: SparkSession,
     table: TableRef,

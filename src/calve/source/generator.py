@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
+from calve.calls import for_users
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
 from calve.model.checkpoint import Offsets, SizeHint, SizeLimit, canonical_offsets
@@ -61,6 +62,7 @@ class Orders:
         return OrdersSource(self, clock)
 
 
+@for_users
 def orders(
     *,
     rows: int = 100_000,

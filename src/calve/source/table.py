@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from calve.calls import for_users
 from calve.changelog.frame import changes_frame
 from calve.changelog.local import LocalChanges
 from calve.changelog.pairing import META
@@ -43,7 +44,7 @@ from calve.iceberg.planning.change_steps import (
 from calve.iceberg.planning.table_scan import Scan
 from calve.iceberg.planning.travel import AsOf
 from calve.iceberg.snapshot.consumers import ConsumerTag, consumer_tag
-from calve.lake import TableRef
+from calve.lake import TableRef, check_table
 from calve.model.change import DIFF, ORDER, TIME
 from calve.model.changelog import (
     CHANGE_COLUMNS,
@@ -118,6 +119,7 @@ class TableChanges:
         return shape.key
 
 
+@for_users
 def table_changes(
     table: TableRef,
     *,
@@ -136,13 +138,7 @@ def table_changes(
     rows, by default the table's own; changes of tables without a key are inserted and deleted rows. Snapshots are read
     together up to about `max_rows_per_checkpoint` changed rows.
     """
-    given: object = table
-    if not isinstance(given, TableRef):
-        raise InvalidInput(
-            "table_changes takes a table of a lake",
-            detail=f"Got {table!r}.",
-            hint='Write calve.table_changes(calve.connect().table("namespace.table")).',
-        )
+    check_table("calve.table_changes", table)
     if consumer is not None:
         check_consumer(consumer)
     check_list("key", key)

@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 - the usual name
 
+from calve.calls import for_users
 from calve.changelog.events import FLAGS, EventTarget
 from calve.changelog.frame import FLAG_FIELDS, shuffled_by
 from calve.changelog.request import ChangeRequest, event_tasks
@@ -333,6 +334,7 @@ def _place(offset: Offset) -> TablePlace:
 # -------------------------------------------------------------------------------------------------------------- frame
 
 
+@for_users
 def stream_changes(  # noqa: PLR0913 - options by name
     spark: SparkSession,
     table: TableRef,

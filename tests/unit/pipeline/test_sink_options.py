@@ -118,7 +118,8 @@ def test_compactions_have_options(sink: Sink) -> None:
     [
         ({"expected_reads": -1}, "expected_reads is out of range"),
         ({"deleted_share": 1.5}, "deleted_share is out of range"),
-        ({"maintenance_cores": "half"}, "maintenance_cores is out of range"),
+        ({"maintenance_cores": "half"}, "maintenance_cores must be a number"),
+        ({"maintenance_cores": 1.5}, "maintenance_cores is out of range"),
         ({"small_files": 1}, "small_files must be at least 2"),
         ({"maintenance_hours": "late"}, '"late" is not a part of the day'),
         ({"sort_by": "zorder(id)"}, "a Z-order has 2 to 8 columns"),

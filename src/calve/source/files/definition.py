@@ -19,12 +19,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
+from calve.calls import check_mapping, for_users
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost, TerminalError
 from calve.model.change import Origin
 from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
-from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert, check_envelope
 from calve.records.columns import declared_schema
 from calve.records.frames import SOURCE_PROBLEM, time_zone
 from calve.source.files.in_memory import read_json_lines, read_parquet
@@ -91,6 +92,7 @@ class Files:
         return FileSource(self, store)
 
 
+@for_users
 def files(  # noqa: PLR0913 - all but the first are options by name
     path: str | Path,
     *,
@@ -128,6 +130,8 @@ def files(  # noqa: PLR0913 - all but the first are options by name
         raise InvalidInput("path must be a folder, a pattern or a URI", detail=f"Got {path!r}.")
     if epoch_unit is not None and epoch_unit not in set(EpochUnit):
         raise InvalidInput(f'unknown epoch_unit "{epoch_unit}"', hint=f"Units are {', '.join(EpochUnit)}.")
+    check_envelope(envelope)
+    check_mapping("options", options)
     unit = None if epoch_unit is None else EpochUnit(epoch_unit)
     chosen = envelope or NoEnvelope()
     return Files(absolute(path), format, schema, chosen, max_files_per_checkpoint, dict(options or {}), unit)

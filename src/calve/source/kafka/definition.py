@@ -14,12 +14,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from calve.calls import check_mapping, for_users
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceLost
 from calve.model.change import Origin
 from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
-from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert
+from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert, check_envelope
 from calve.records import frames
 from calve.records.columns import declared_schema
 from calve.records.frames import Records
@@ -90,6 +91,7 @@ class Kafka:
             self.encoding.registry.subjects()
 
 
+@for_users
 def kafka(  # noqa: PLR0913 - all but the first two are options by name
     brokers: str,
     topic: str,
@@ -112,6 +114,8 @@ def kafka(  # noqa: PLR0913 - all but the first two are options by name
     """
     if max_offsets_per_checkpoint < 1:
         raise InvalidInput("max_offsets_per_checkpoint must be at least 1", detail=f"Got {max_offsets_per_checkpoint}.")
+    check_envelope(envelope)
+    check_mapping("options", options)
     by_envelope = isinstance(envelope, Upsert | Debezium)
     if by_envelope == (schema is not None):
         raise InvalidInput(
