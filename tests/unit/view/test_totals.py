@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from calve.errors import CheckpointGap, TerminalError
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
 from calve.storage.state import LocalState
-from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, add_piece, path_to, sum_by_group
+from calve.view.sums import add_piece, sum_by_group
+from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, path_to
 
 SCHEMA = pa.schema(
     [
@@ -37,7 +38,8 @@ def identity(start: int, end: int) -> CheckpointIdentity:
 
 def take(totals: ViewTotals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
     before = totals.at(identity(start, end).start, SCHEMA)
-    whole, touched = add_piece(before, change, "v")
+    assert isinstance(before, TotalsAt)
+    whole, touched = add_piece(before.table, change, "v")
     totals.record(identity(start, end), change, TotalsAt(whole, ""), epoch=epoch)
     return touched
 
