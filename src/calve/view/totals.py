@@ -20,7 +20,7 @@ descriptions of parts. A piece that cannot be read counts as absent: another pat
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
@@ -180,6 +180,8 @@ class ViewTotals:
         self._recent: dict[str, TotalsAt] = {}
         self._contents: dict[str, PieceContents] = {}
         """By record, as read or put last."""
+        self._lost: set[str] = set()
+        """Records of pieces that cannot be read: they count as absent."""
         self._last_size: int | None = None
         """Bytes of the additions of the last checkpoint; None before the first."""
         self._recorded: dict[str, TotalsPiece] = {}
@@ -265,11 +267,10 @@ class ViewTotals:
             if run:
                 self._merge(run, epoch)
             self._remove_leftovers(position, epoch)
+            self._tidied = None if run else position
         except LostPiece as lost:  # a newer run merged them; if they are lost, the next checkpoint fails
-            self._contents.pop(lost.record, None)
-            run = []
-            _log.warning("pieces of the totals of view %s were not merged: %s is missing", self._view, lost.record)
-        self._tidied = None if run else position
+            self._lose(lost.record)
+            self._tidied = None
 
     # ---- the pieces that lead to a position
 
@@ -278,21 +279,24 @@ class ViewTotals:
 
         Lists them again whenever one cannot be read: it may have been merged meanwhile. Raises CheckpointGap.
         """
-        lost: set[str] = set()
         while True:
-            path = self._path(position, lost)
+            path = self._path(position)
             try:
                 return act(path)
-            except LostPiece as error:
-                self._contents.pop(error.record, None)
-                lost.add(error.record)
+            except LostPiece as lost:
+                self._lose(lost.record)
 
-    def _path(self, position: str, lost: Collection[str]) -> list[TotalsPiece]:
-        path = path_to(position, [piece for piece in self._pieces() if piece.name not in lost])
-        if path is None and lost:
+    def _lose(self, record: str) -> None:
+        _log.warning("a piece of the totals of view %s cannot be read, and counts as absent: %s", self._view, record)
+        self._contents.pop(record, None)
+        self._lost.add(record)
+
+    def _path(self, position: str) -> list[TotalsPiece]:
+        path = path_to(position, self._pieces())
+        if path is None and self._lost:
             raise CheckpointGap(
                 f'a piece of the totals of view "{self._view}" is missing or damaged',
-                detail=f"It is {', '.join(sorted(lost))}; nothing else leads to position {position}.",
+                detail=f"It is {', '.join(sorted(self._lost))}; nothing else leads to position {position}.",
                 hint="Restore the state location, or rebuild the table from the beginning of the input.",
             )
         if path is None:
@@ -335,6 +339,7 @@ class ViewTotals:
 
     def _noted(self, contents: PieceContents) -> PieceContents:
         self._contents[contents.record] = contents
+        self._lost.discard(contents.record)
         return contents
 
     def _record(self, put: TotalsPiece, contents: PieceContents, rows: pa.Table | None) -> None:
@@ -435,7 +440,7 @@ class ViewTotals:
 
     def _pieces(self) -> list[TotalsPiece]:
         names = self._store.list("")
-        found = [piece for name in names if (piece := TotalsPiece.parse(name))]
+        found = [piece for name in names if name not in self._lost and (piece := TotalsPiece.parse(name))]
         self._parts = frozenset(name for name in names if name.startswith(f"{PARTS}/"))
         self._known = {}
         for piece in found:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from calve.errors import CheckpointGap, TerminalError
 from calve.keylookup.index.words import range_of
 from calve.model.change import BAD
-from calve.model.checkpoint import CheckpointIdentity, canonical_offsets
+from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
 from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.spark.owners import sent
 from calve.storage.state import LocalState, StateStore
@@ -235,6 +235,7 @@ def put_parts(totals: ViewTotals, number: int, piece: pa.Table, epoch: int = 1) 
 
 
 MANY = TotalsLimits(NO_MEMORY, small=0)
+BEGINNING = offsets_digest(None)
 
 
 def sum_at(store: LocalState, position: int, limits: TotalsLimits = MANY) -> tuple[int, str]:
@@ -380,3 +381,24 @@ def test_large_records_of_earlier_checkpoints_are_split_into_parts(
     assert {piece.epoch for piece in pieces} == {2}
     assert all(blocks.read_piece(store, piece.name)[0].parts is not None for piece in pieces)
     assert sum_at(store, 2) == (109, "s1")
+
+
+def test_a_piece_that_an_older_run_left_without_its_parts_does_not_keep_others_from_being_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TotalsMerge, "run", merged_here)
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY, spark=cast("SparkSession", object()))
+    count = FANOUT + 3
+    for number in range(count):
+        put_parts(totals, number, rows_of(range(9)))
+    totals.committed(canonical_offsets(1), epoch=1)
+    broken, _ = encoded_part("parts/gone", rows_of(range(9)))
+    name = TotalsPiece(offsets_digest(canonical_offsets(3)), BEGINNING, 3, 1).name
+    store.put(name, PieceContents.of_parts(name, [broken], "").encoded())
+    for _ in range(2):
+        assert name in store.list("")
+        totals.committed(canonical_offsets(count), epoch=1)
+    found = [piece for record in store.list("") if record != name and (piece := TotalsPiece.parse(record))]
+    assert [piece.checkpoints for piece in found] == [count]
+    assert sum_at(store, count)[0] == 9 * count
