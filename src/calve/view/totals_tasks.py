@@ -9,7 +9,6 @@ attempt leaves belongs to no piece, and is removed by a later run. A merge goes 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +22,7 @@ from calve.model.change import BAD
 from calve.spark.owners import OWNED, at_owners, by_owner, received, sent
 from calve.spark.tasks import Tasks
 from calve.spark.version import arrow_schema_of
-from calve.storage.state import NewRecords, StateStore
+from calve.storage.state import NewRecords, StateStore, delete_unreferenced
 from calve.view.blocks import (
     DamagedPart,
     GroupPart,
@@ -67,9 +66,7 @@ def answer_of(answers: Iterable[PartsAnswer], store: StateStore) -> PartsAnswer:
 
 def discard_parts(store: StateStore, parts: Iterable[GroupPart]) -> None:
     """Remove parts that no record names; what cannot be removed is left to a later run."""
-    for part in parts:
-        with suppress(TransientError):
-            store.delete(part.name)
+    delete_unreferenced(store, [part.name for part in parts])
 
 
 def ranges_for(rows: int) -> int:
