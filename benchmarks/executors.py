@@ -45,6 +45,7 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
     by_tasks = IndexLimits(rows=0, taken_rows=0, merged_rows=0, keys=0)
     replace_by(start, "IndexedSearch", partial(IndexedSearch, limits=by_tasks))
     replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
+    (home / "cluster").mkdir()
     cluster = started(home / "cluster", home / "hidden", workers)
     try:
         settings = {
