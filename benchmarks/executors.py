@@ -63,7 +63,8 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
 
 def _measured(home: Path, way: str, options: argparse.Namespace) -> dict[str, list[float]]:
     lake = calve.connect(home=home / "home")
-    bench = Bench(lake, Incoming(home / "in"), Truth(options.rows), "orders", {"key_index": WAYS[way]})
+    settings = {"key_index": WAYS[way]}
+    bench = Bench(lake, Incoming(home / "in"), Truth(options.rows), "orders", settings, state=str(home / "state"))
     bench.incoming.load(options.rows)
     query = bench.start()
     query.await_caught_up(PATIENCE)

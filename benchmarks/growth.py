@@ -169,6 +169,8 @@ class Bench:
     options: dict[str, Any]
     ddl: str = DDL
     columns: str = ", ".join(COLUMNS)
+    state: str = ""
+    """The state location, if not in the home: sinks on a cluster need one."""
 
     def start(self) -> Any:
         """A running sink."""
@@ -177,7 +179,7 @@ class Bench:
             self.incoming.folder, format="parquet", schema=self.ddl, envelope=envelope, max_files_per_checkpoint=1
         )
         sink = calve.sink(source, name=self.name, into=self.lake.table(f"b.{self.name}"), key=["id"], **self.options)
-        return sink.start()
+        return sink.start(state=self.state or None)
 
     def check(self) -> None:
         """Compare the table with the truth. Raises SystemExit."""
