@@ -161,7 +161,7 @@ def read_results(folder: Path) -> Measured:
     commit: list[tuple[float, float]] = []
     cpu: list[float] = []
     index: list[float] = []
-    grown = _grown(files.get("growth", {}))
+    grown: list[tuple[int, int, float]] = []
     used: dict[int, Mapping[str, Any]] = {}
     for run, one in _results(files, "stream", "upserts"):
         if (stream := _STREAM.fullmatch(one["case"])) and one["system"] == "calve, positions":
@@ -180,7 +180,12 @@ def read_results(folder: Path) -> Measured:
                 batch.append((changes, seconds))
             index += [facts["index_bytes_per_row"]] if "index_bytes_per_row" in facts else []
         cpu += [one["facts"]["cpu_s_per_million"]] if one["system"] == "calve, positions" and _has_cpu(one) else []
-    index += [size["index_bytes"] / size["rows"] for size in files.get("growth", {}).get("size", ())]
+    for _, one in _results(files, "growth"):  # compared with the model, not fitted
+        found = _BATCH.fullmatch(one["case"])
+        if found and one["system"] == "calve, positions":
+            changes, rows, facts = _number(found[1]), _number(found[2]), one["facts"]
+            index.append(facts["index_bytes_per_row"])
+            grown += [(int(rows), int(changes), facts["last_half"])] if rows > SMALL_TABLE else []
     if not batch or not cpu:
         raise ValueError("the model needs results of stream.py and upserts.py")
     costs = _footprint(files)
@@ -203,16 +208,6 @@ def _results(files: Mapping[str, Any], *names: str) -> list[tuple[Mapping[str, A
 
 def _has_cpu(one: Mapping[str, Any]) -> bool:
     return "cpu_s_per_million" in one["facts"]
-
-
-def _grown(file: Mapping[str, Any]) -> list[tuple[int, int, float]]:
-    """Batches of `growth.py` on tables that are larger than those of the fit."""
-    found = []
-    for size in file.get("size", ()):
-        late = [batch["seconds"] for batch in size["batches"]][len(size["batches"]) // 2 :]
-        if late and size["rows"] > SMALL_TABLE:
-            found.append((int(size["rows"]), int(size["batches"][0].get("changes", 100_000)), statistics.median(late)))
-    return found
 
 
 def _footprint(files: Mapping[str, Any]) -> dict[str, float]:

@@ -14,7 +14,6 @@ Every table is read by DuckDB and compared with what the changes say.
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from growth import PATIENCE, Bench, Incoming, Truth, run_batches
+from growth import CHECK, PATIENCE, Bench, Incoming, Truth, run_batches
+from harness import Case, add_arguments, recording
 
 import calve
 from calve.keylookup.indexed import IndexedSearch, IndexLimits
@@ -41,10 +41,11 @@ STEPS = {"searched": {"write": "write", "find": "lookup"}, "indexed": {"write": 
 
 
 def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Median seconds of the phases on a cluster, by way."""
+    """Seconds of the phases on a cluster, by way."""
     by_tasks = IndexLimits(rows=0, taken_rows=0, merged_rows=0, keys=0)
     replace_by(start, "IndexedSearch", partial(IndexedSearch, limits=by_tasks))
     replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
+    (home / "cluster").mkdir()
     cluster = started(home / "cluster", home / "hidden", workers)
     try:
         settings = {
@@ -60,19 +61,17 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
         cluster.stop()
 
 
-def _measured(home: Path, way: str, options: argparse.Namespace) -> dict[str, float]:
+def _measured(home: Path, way: str, options: argparse.Namespace) -> dict[str, list[float]]:
     lake = calve.connect(home=home / "home")
-    bench = Bench(lake, Incoming(home / "in"), Truth(options.rows), "orders", {"key_index": WAYS[way]})
+    settings = {"key_index": WAYS[way]}
+    bench = Bench(lake, Incoming(home / "in"), Truth(options.rows), "orders", settings, state=str(home / "state"))
     bench.incoming.load(options.rows)
     query = bench.start()
     query.await_caught_up(PATIENCE)
     _, *later = run_batches(bench, query, range(options.batches), options.changes)
     query.stop()
     bench.check()
-    return {
-        step: statistics.median(batch["phases"].get(phase, 0.0) for batch in later)
-        for step, phase in STEPS[way].items()
-    }
+    return {step: [batch["phases"].get(phase, 0.0) for batch in later] for step, phase in STEPS[way].items()}
 
 
 def main() -> None:
@@ -83,11 +82,12 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    add_arguments(parser)
     options = parser.parse_args()
     if options.workers:
         print(json.dumps(measure(options.home, options.workers, options)))
         return
-    found: dict[int, dict[str, dict[str, float]]] = {}
+    found: dict[int, dict[str, dict[str, list[float]]]] = {}
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as home:
             command = [sys.executable, __file__, "--workers", str(workers), "--home", home]
@@ -96,13 +96,16 @@ def main() -> None:
         if done.returncode:
             raise SystemExit(f"the run with {workers} workers failed")
         found[workers] = json.loads(done.stdout.splitlines()[-1])
-    for way, steps in STEPS.items():
-        for step in steps:
-            one, two = found[1][way][step], found[2][way][step]
-            met = "met" if one / two >= BAR else "missed"
-            print(
-                f"{way:9} {step:6} {one:6.2f} s with one worker, {two:6.2f} s with two: {one / two:.2f}x, {BAR}x {met}"
-            )
+    with recording("executors", "Executors", options) as results:
+        for way, steps in STEPS.items():
+            for step in steps:
+                one, two = found[1][way][step], found[2][way][step]
+                name = f"{step}, {way}: {options.changes:,} changes into {options.rows:,} rows"
+                case = Case(name, "s", "one worker", CHECK)
+                results.add(case, "one worker", one)
+                results.add(case, "two workers", two)
+                ratio = results.ratios(case)["two workers"].median
+                print(f"{name}: {ratio:.2f}x with two workers, {BAR}x {'met' if ratio >= BAR else 'missed'}")
 
 
 if __name__ == "__main__":

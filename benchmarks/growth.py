@@ -1,7 +1,7 @@
 """What grows with a table: seconds of batches, the key index, memory of the driver; and what many sinks at once take.
 
     PYTHONPATH=. python benchmarks/growth.py [--rows 1000000 5000000 20000000] [--full] [--batches 12]
-        [--changes 100000] [--deletes position|vector] [--cases size partitions columns sinks] [--json FILE]
+        [--changes 100000] [--deletes position|vector] [--cases size partitions columns sinks]
 
 `size`: tables of several sizes get batches of changes of uniform keys (90 % updates, 5 % inserts, 5 % deletes), each
 size in a process of its own. `--full` adds 100M rows, which needs about 12 GB of disk and an hour. The time of a batch
@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from harness import Case, Recording, add_arguments, recording
 from numpy.typing import NDArray
 from peer_reader import read_by_duckdb
 from peer_stream import commits_kept
@@ -48,6 +49,7 @@ from tests.support.cpu import cpu_seconds
 LOAD_ROWS = 2_500_000
 """Rows of a file of the initial load."""
 BAR = 1.5
+CHECK = "rows and sum, by DuckDB"
 FULL = 100_000_000
 PATIENCE = 3600.0
 _FILES_FROM = 1_760_000_000
@@ -167,6 +169,8 @@ class Bench:
     options: dict[str, Any]
     ddl: str = DDL
     columns: str = ", ".join(COLUMNS)
+    state: str = ""
+    """The state location, if not in the home: sinks on a cluster need one."""
 
     def start(self) -> Any:
         """A running sink."""
@@ -175,7 +179,7 @@ class Bench:
             self.incoming.folder, format="parquet", schema=self.ddl, envelope=envelope, max_files_per_checkpoint=1
         )
         sink = calve.sink(source, name=self.name, into=self.lake.table(f"b.{self.name}"), key=["id"], **self.options)
-        return sink.start()
+        return sink.start(state=self.state or None)
 
     def check(self) -> None:
         """Compare the table with the truth. Raises SystemExit."""
@@ -252,6 +256,7 @@ def measure_size(home: Path, options: argparse.Namespace) -> dict[str, Any]:
     bench.check()
     found: dict[str, Any] = {
         "rows": rows,
+        "changes": options.changes,
         "load_seconds": load,
         "first": first,
         "batches": others,
@@ -365,19 +370,36 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=0, help="more than the usual ones, in case `size`")
     parser.add_argument("--sinks", type=int, default=100)
     parser.add_argument("--folder", type=Path, help="where tables are made; by default that of temporary files")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--measure", choices=("size", "sinks"), help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    add_arguments(parser)
     options = parser.parse_args()
     if options.measure:
         print(json.dumps((measure_size if options.measure == "size" else measure_sinks)(options.home, options)))
         return
-    results = {name: CASES[name](options) for name in options.cases}
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+    with recording("growth", "Growth", options) as results:
+        for name in options.cases:
+            CASES[name](options, results)
 
 
-def show_sizes(options: argparse.Namespace) -> list[dict[str, Any]]:
+def record(results: Recording, options: argparse.Namespace, found: dict[str, Any], about: str = "") -> None:
+    """Keep what one table took."""
+    batches, changes = found["batches"], found["changes"]
+    results.add(
+        Case(f"{changes:,} changes into {found['rows']:,} rows, {len(batches)} batches{about}", "s", "", CHECK),
+        f"calve, {options.deletes}s",
+        [batch["seconds"] for batch in batches],
+        last_half=late(batches, "seconds"),
+        cpu_s_per_million=late(batches, "cpu") / changes * 1e6,
+        index_bytes_per_row=found["index_bytes"] / found["rows"],
+        driver_mb=round(found["driver_mb"]),
+        load_s=found["load_seconds"],
+        **{f"{name}_s": found[name]["seconds"] for name in ("first", "restarted", "index_lost")},
+        **{f"{name}_index_s": found[name]["phases"].get("index", 0.0) for name in ("first", "index_lost")},
+    )
+
+
+def show_sizes(options: argparse.Namespace, recorded: Recording) -> None:
     """Tables of several sizes, and the ratio of their batches."""
     results = []
     for rows in [*options.rows, *([FULL] if options.full else [])]:
@@ -385,6 +407,7 @@ def show_sizes(options: argparse.Namespace) -> list[dict[str, Any]]:
         results.append(in_process("size", options, rows=rows, **given))
         for line in lines_of(results[-1]):
             print(line, flush=True)
+        record(recorded, options, results[-1])
     small, large = (pick(results, key=lambda found: found["rows"]) for pick in (min, max))
     if small is not large:
         ratios = {name: late(large["batches"], name) / late(small["batches"], name) for name in ("seconds", "cpu")}
@@ -393,25 +416,25 @@ def show_sizes(options: argparse.Namespace) -> list[dict[str, Any]]:
             f"batches on {large['rows']:,} rows take {ratios['seconds']:.2f}x the time of those on {small['rows']:,}, "
             f"{ratios['cpu']:.2f}x the CPU: the bar of {BAR}x is {met}"
         )
-    return results
 
 
-def show_partitions(options: argparse.Namespace) -> dict[str, Any]:
+def show_partitions(options: argparse.Namespace, results: Recording) -> None:
     """A table of 1,000 partitions."""
     found = in_process("size", options, rows=1_000_000, partitions=1000, batches=6)
     print("1,000 partitions", *lines_of(found), sep="\n", flush=True)
-    return found
+    record(results, options, found, ", 1,000 partitions")
 
 
-def show_columns(options: argparse.Namespace) -> dict[str, Any]:
+def show_columns(options: argparse.Namespace, results: Recording) -> None:
     """A table of 500 columns."""
     found = in_process("size", options, rows=100_000, changes=5_000, columns=500 - len(COLUMNS), batches=6)
     print("500 columns, batches of 5,000 changes", *lines_of(found), sep="\n", flush=True)
-    return found
+    record(results, options, found, ", 500 columns")
 
 
-def show_sinks(options: argparse.Namespace) -> dict[str, Any]:
+def show_sinks(options: argparse.Namespace, results: Recording) -> None:
     """100 sinks in one process, beside one."""
+    case = Case("1,000 changes for each of several sinks, all batches", "s", "", CHECK)
     many = in_process("sinks", options, sinks=options.sinks, changes=1_000, batches=4)
     alone = in_process("sinks", options, sinks=1, changes=1_000, batches=4)
     for found in (many, alone):
@@ -422,7 +445,12 @@ def show_sinks(options: argparse.Namespace) -> dict[str, Any]:
             f"{found['threads']} threads, peak memory of the driver's Python {found['driver_mb']:.0f} MB",
             flush=True,
         )
-    return {"many": many, "alone": alone}
+        results.add(
+            *(case, f"{found['sinks']} sinks", [one["seconds"] for one in rounds]),
+            cpu_s_per_sink=late(rounds, "cpu") / found["sinks"],
+            threads=found["threads"],
+            driver_mb=round(found["driver_mb"]),
+        )
 
 
 CASES = {"size": show_sizes, "partitions": show_partitions, "columns": show_columns, "sinks": show_sinks}

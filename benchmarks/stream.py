@@ -24,8 +24,8 @@ them: CPU seconds of the JVM by what its threads do (tasks; compilation of Java 
 and schedules: Spark's own bookkeeping), the time of maintenance, by kind, and the rows that it rewrote.
 
 Every row is checked: DuckDB compares the table with what the changes say, and a wrong table ends the benchmark. DuckDB
-does not read equality deletes; Spark with the Iceberg runtime copies such tables first. Rates mean little on a machine
-that does something else; CPU seconds still do.
+does not read equality deletes; it joins the files of such tables with their deletes (`checking.py`). Rates mean little
+on a machine that does something else; CPU seconds still do.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from checking import CHECK, Digest, difference, digest_of_copy, digest_of_table, expected_digest
+from checking import CHECK, Digest, difference, digest_of_keyed, digest_of_table, expected_digest
 from harness import DATA, JAR, ROOT, Case, Recording, add_arguments, recording
 from peer_merge import session_with_runtime
 from upserts import Peer
@@ -138,7 +138,7 @@ def run_calve(system: str, workload: Workload, home: Path, *, maintenance: bool)
     table = peer.ask("table")["table"]
     peer.end()
     expected = expected_digest(workload)
-    found = digest_of_copy(table, home) if system == "equality" else digest_of_table(table)
+    found = digest_of_keyed(table) if system == "equality" else digest_of_table(table)
     _check(system, found, expected)
     phases: dict[str, float] = {}
     for commit in answer["commits"]:
@@ -189,7 +189,7 @@ def run_flink(workload: Workload, home: Path) -> Result:
     answer = peer.ask("stream")
     seconds, after = time.perf_counter() - loaded, cpu_seconds(peer.pid)
     peer.end()
-    _check("flink", digest_of_copy(answer["table"], home), expected_digest(workload, deletes=False))
+    _check("flink", digest_of_keyed(answer["table"]), expected_digest(workload, deletes=False))
     commits, done = [], 0
     for commit in answer["commits"]:
         done += commit["changes"]

@@ -41,6 +41,8 @@ SUITES = {
         "encodings.py",
         "writers.py memory",
         "upkeep.py --files 5000",
+        "growth.py --full",
+        "executors.py",
         "recovery.py",
         "footprint.py",
     ),

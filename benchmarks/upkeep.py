@@ -245,6 +245,7 @@ class Taken:
     seconds: float = 0.0
     memory: dict[str, int] = field(default_factory=lambda: {"python": 0, "java": 0})
     """At the moment with the highest sum."""
+    begun: bool = False
     ended: bool = False
 
     @property
@@ -278,6 +279,7 @@ class Side:
             said = json.loads(line)
             if "begins" in said:
                 self._job, began = said["begins"], time.perf_counter()
+                self.taken[self._job].begun = True
             else:
                 done = self.taken[said["job"]]
                 done.seconds, done.ended, self._job = said["seconds"], True, ""
@@ -340,8 +342,8 @@ def compare(folder: Path, scale: Scale, seconds: float, results: Recording) -> N
         ours, theirs = taken["calve"][name], taken["spark"][name]
         _record(results, Case(f"{name}: {scale.files:,} files of {scale.rows:,} rows", "s", PROCEDURES, CHECK), taken)
         print(
-            f"{name:10}{_seconds(ours):>10}{_seconds(theirs):>10}{ours.seconds / max(0.01, theirs.seconds):>8.2f}"
-            f"{_memory(ours):>28}{_memory(theirs):>28}{ours.peak / max(1, theirs.peak):>8.2f}"
+            f"{name:10}{_seconds(ours):>10}{_seconds(theirs):>10}{_ratio(ours, theirs, 'seconds'):>8}"
+            f"{_memory(ours):>28}{_memory(theirs):>28}{_ratio(ours, theirs, 'peak'):>8}"
         )
 
 
@@ -352,14 +354,25 @@ def _record(results: Recording, case: Case, taken: dict[str, dict[str, Taken]]) 
         if done.ended:
             results.add(case, system, [done.seconds], peak_mb=round(done.peak / 1e6))
         else:
-            results.leave_out(case, system, f"not done after {done.seconds:.0f} s")
+            results.leave_out(case, system, f"not done after {done.seconds:.0f} s" if done.begun else "not begun")
+
+
+def _ratio(ours: Taken, theirs: Taken, what: str) -> str:
+    """Of what both took, if both did the whole job."""
+    if not (ours.ended and theirs.ended):
+        return "-"
+    return f"{getattr(ours, what) / max(0.01, getattr(theirs, what)):.2f}"
 
 
 def _seconds(taken: Taken) -> str:
+    if not taken.begun:
+        return "not begun"
     return f"{'' if taken.ended else '>'}{taken.seconds:.1f} s"
 
 
 def _memory(taken: Taken) -> str:
+    if not taken.begun:
+        return "-"
     return f"{taken.peak / 1e6:,.0f} MB ({taken.memory['python'] / 1e6:,.0f}, {taken.memory['java'] / 1e6:,.0f})"
 
 

@@ -31,6 +31,8 @@ POINTS = frozenset(
         "manifests.after",  # manifests are written, nothing is recorded
         "record.before",  # before the checkpoint's record (with its committable) is written
         "record.after",  # the record is durable, Spark does not know yet
+        "totals.parts",  # tasks have written the parts of a view's totals, no record names them
+        "totals.merged",  # tasks have merged pieces of a view's totals, no record names the parts
         "stage.before",  # before the changes of a checkpoint are staged in the state location
         "stage.after",  # they are staged, nothing is recorded
         "spark-commit.before",  # foreachBatch returns: Spark writes its commit log next

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ from calve.pipeline.query import Query
 from calve.pipeline.sink import Sink
 from calve.pipeline.supervisor import Ending, SinkResult
 from calve.plan.sinks import plan_sink
+from calve.reader.resources import NO_MEMORY
 from calve.source.generator import expected_orders, orders
 from calve.sql.statements import ObjectKind
+from calve.view import totals
 from calve.watch.status_files import read_statuses
 from tests.support.pipelines import Pipelines, eventually
 from tests.support.readers import ROOT, spark_iceberg_rows
@@ -175,7 +177,12 @@ def test_a_view_follows_its_source_from_run_to_run(pipelines: Pipelines, items: 
         pipelines.apply("DROP SOURCE items")
 
 
-def test_totals_go_on_after_a_restart_and_a_group_without_rows_is_gone(pipelines: Pipelines, tmp_path: Path) -> None:
+@pytest.mark.parametrize("updated_by", ["driver", "tasks"])
+def test_totals_go_on_after_a_restart_and_a_group_without_rows_is_gone(
+    pipelines: Pipelines, tmp_path: Path, updated_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if updated_by == "tasks":
+        monkeypatch.setattr(totals, "TotalsLimits", partial(totals.TotalsLimits, NO_MEMORY, small=0))
     folder = tmp_path / "records"
     folder.mkdir()
     records = [
@@ -207,6 +214,8 @@ def test_totals_go_on_after_a_restart_and_a_group_without_rows_is_gone(pipelines
         assert endings(pipelines.run()) == [Ending.DONE]
         seen.append(pipelines.rows("shop.totals"))
     assert seen == [[("x", 2, 12), ("y", 1, 1)], [("x", 1, 7), ("y", 1, 6)], [("x", 1, 70)]]
+    parts = [path for path in tmp_path.rglob("view/*/parts/*") if path.is_file()]
+    assert bool(parts) == (updated_by == "tasks")
 
 
 def test_a_view_joins_a_table_of_the_lake(pipelines: Pipelines, items: Folder, tmp_path: Path) -> None:

@@ -14,15 +14,14 @@ them, in part and at any time, with the same result. If a repetition finds a par
 output says so to every task that reads it, so no task takes an incomplete answer for a complete one.
 """
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from calve.iceberg.files.position_deletes import DeletePlace, RowPositions
 from calve.iceberg.files.store import remove_new
@@ -31,12 +30,13 @@ from calve.iceberg.schema.readable import ReadTarget
 from calve.keylookup.index.build import indexed
 from calve.keylookup.index.manifest import IndexedFile, Run
 from calve.keylookup.index.parts import DamagedIndex, Parts
-from calve.keylookup.index.words import Keys, NotIndexable, Words, widened, widest
+from calve.keylookup.index.words import Keys, NotIndexable, Words, bounds_of_range, range_of, widened, widest
 from calve.keylookup.search import write_deletes
 from calve.model.files import WrittenFile
 from calve.model.scan import DeleteFile, ScanFile
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
+from calve.spark.owners import OWNED, at_owners, by_owner, received, sent
 from calve.spark.tasks import Tasks
 from calve.storage.state import StateStore
 
@@ -45,7 +45,6 @@ RANGE_KEYS = 1_000_000
 GROUP_ROWS = 20_000_000
 """The most rows of the data files of a task, unless one file has more: a bit of memory for each."""
 _FILE_SHIFT, _POSITION = np.uint64(32), np.uint64(0xFFFF_FFFF)
-_OWNED = "owner bigint, owned binary"
 _FAILURE = "rows could not be looked up in the key index"
 
 Numbers = NDArray[np.int64]
@@ -118,9 +117,9 @@ class TaskLookup:
             return TaskAnswer()
         tasks = Tasks(_FAILURE, self.discard)
         numbers = spark.range(0, len(self.keys), 1, len(self.keys)).toDF("owner")
-        keys = tasks.through(numbers, partial(step_of, self.split_keys), _OWNED)
-        places = tasks.through(_shuffled(keys, self.ranges), partial(step_of, self.find_places), _OWNED)
-        answers = tasks.over(_shuffled(places, len(self.groups)), self.write)
+        keys = tasks.through(numbers, partial(sent, self.split_keys), OWNED)
+        places = tasks.through(at_owners(keys, self.ranges), partial(sent, self.find_places), OWNED)
+        answers = tasks.over(at_owners(places, len(self.groups)), self.write)
         whole = TaskAnswer()
         for answer in answers:
             whole = whole.plus(answer)
@@ -148,12 +147,12 @@ class TaskLookup:
                 yield from ((owner, TaskAnswer(is_indexable=False)) for owner in range(self.ranges))
                 continue
             owners = range_of(keys.hashes, self.ranges)
-            for owner, rows in _by_owner(owners):
+            for owner, rows in by_owner(owners):
                 yield owner, _KeySlice(keys.hashes[rows], _words(keys, rows), keys.widths, keys.exact)
 
     def find_places(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, object]]:
         """Places of the keys of some ranges, by the owner of their data file."""
-        for owner, members in _received(batches).items():
+        for owner, members in received(batches).items():
             refused = [member for member in members if isinstance(member, TaskAnswer)]
             if refused:
                 yield from ((group, refused[0]) for group in range(len(self.groups)))
@@ -181,14 +180,14 @@ class TaskLookup:
             of_files = files[(places >> _FILE_SHIFT).astype(np.int64)]
             searched = of_files >= 0
             of_files, places = of_files[searched], places[searched]
-            for group, rows in _by_owner(self._owners[of_files]):
+            for group, rows in by_owner(self._owners[of_files]):
                 yield group, _PlaceSlice(of_files[rows].astype(np.int32), (places[rows] & _POSITION).astype(np.uint32))
 
     def write(self, batches: Iterable[pa.RecordBatch], attempt: str) -> TaskAnswer:
         """The live rows at the places in some groups of data files; deletes of them, unless there are vectors."""
         answer = TaskAnswer()
         try:
-            for owner, members in _received(batches).items():
+            for owner, members in received(batches).items():
                 refused = [member for member in members if isinstance(member, TaskAnswer)]
                 for member in refused:
                     answer = answer.plus(member)
@@ -205,7 +204,7 @@ class TaskLookup:
         positions = np.concatenate([one.positions for one in slices]).astype(np.int64)
         finder = PositionFinder(self.target, self.groups[owner], KeyMemory())
         found = []
-        for number, rows in _by_owner(numbers):
+        for number, rows in by_owner(numbers):
             file, unique = self._files[number], distinct(positions[rows])
             live = unique[~finder.deleted(file).at(unique)]
             if len(live):
@@ -242,17 +241,6 @@ def file_owners(files: Sequence[ScanFile], parallelism: int) -> Iterator[tuple[S
         yield tuple(group)
 
 
-def range_of(hashes: Words, ranges: int) -> Numbers:
-    """The range that each hash belongs to."""
-    starts = np.array([number * (1 << 64) // ranges for number in range(ranges)], np.uint64)
-    return np.searchsorted(starts, hashes, "right") - 1
-
-
-def bounds_of_range(number: int, ranges: int) -> tuple[int, int]:
-    """The first and the last hash of a range."""
-    return number * (1 << 64) // ranges, (number + 1) * (1 << 64) // ranges - 1
-
-
 @dataclass(frozen=True)
 class _KeySlice:
     """Keys of one key file in one range."""
@@ -284,35 +272,3 @@ def _joined(slices: Sequence[_KeySlice]) -> Keys:
     words = np.concatenate([one.words if exact else widened(one.words, one.widths, widths) for one in slices])
     order = np.argsort(hashes)
     return Keys(hashes[order], words[order], widths, order, exact)
-
-
-def _by_owner(owners: Numbers) -> Iterator[tuple[int, Numbers]]:
-    """The rows of each owner, in ascending order."""
-    order = np.argsort(owners, kind="stable")
-    ordered = owners[order]
-    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    for start, rows in zip(starts, np.split(order, starts[1:]), strict=False):
-        yield int(ordered[start]), rows
-
-
-def _shuffled(frame: DataFrame, owners: int) -> DataFrame:
-    """Bring everything of one owner to one task; a task may have several owners."""
-    return frame.repartition(owners, "owner")
-
-
-def step_of(
-    act: Callable[[Iterable[pa.RecordBatch]], Iterator[tuple[int, object]]], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What an earlier step has for each owner, as rows that cross a shuffle."""
-    for owner, value in act(batches):
-        columns = [pa.array([owner], pa.int64()), pa.array([pickle.dumps(value)], pa.binary())]
-        yield pa.RecordBatch.from_arrays(columns, ["owner", "owned"])
-
-
-def _received(batches: Iterable[pa.RecordBatch]) -> dict[int, list[object]]:
-    """What the tasks before have sent, by owner."""
-    found: dict[int, list[object]] = {}
-    for batch in batches:
-        for owner, value in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            found.setdefault(owner, []).append(pickle.loads(value.as_buffer()))  # noqa: S301 - of our own tasks
-    return found

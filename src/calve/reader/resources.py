@@ -1,4 +1,4 @@
-"""The memory and the threads that lookups of keys use, in one place for all sinks of a process.
+"""The memory and the threads that lookups of keys and totals of views use, in one place for all sinks of a process.
 
 Caches take bytes from one budget and give them back when they drop something, or when their sink is gone. Whoever comes
 first gets them: a cache that finds none left works without, which costs time and never the result.
@@ -28,6 +28,11 @@ class MemoryBudget:
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
         self._lock = Lock()
+
+    @property
+    def most(self) -> int:
+        """Bytes that all shares may take together."""
+        return self._most
 
     @property
     def taken(self) -> int:

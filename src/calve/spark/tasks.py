@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from calve.errors import CalveError, TransientError
 from calve.spark.failures import CAUGHT, failure_of, told_as
@@ -60,7 +61,10 @@ class Tasks(Generic[T]):
         return self._collected(frame, partial(_run_partition, act))
 
     def through(
-        self, frame: DataFrame, act: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+        self,
+        frame: DataFrame,
+        act: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+        schema: str | StructType,
     ) -> DataFrame:
         """An earlier step of the job: `act` turns the rows of a partition into others. It must have no effects.
 

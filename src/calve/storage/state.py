@@ -9,7 +9,7 @@ import errno
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -332,10 +332,15 @@ class NewRecords(StateFolder):
         try:
             yield
         except BaseException:
-            for name in self._put:
-                with suppress(TransientError):
-                    self.delete(name)
+            delete_unreferenced(self, self._put)
             raise
+
+
+def delete_unreferenced(store: StateStore, names: Iterable[str]) -> None:
+    """Remove records that nothing refers to; what cannot be removed is an orphan."""
+    for name in names:
+        with suppress(TransientError):
+            store.delete(name)
 
 
 def _link(part: Path, path: Path) -> None:

@@ -20,6 +20,7 @@ planning    `plan_view`: puts all of these together
 rewrite     changes a plan so that rows which do not pass a filter are flagged instead of dropped
 rows        changes of row-wise views, as retractions and insertions
 aggregate   changes of views with GROUP BY; totals stores their sums
+sums        the arithmetic of totals; blocks are their files, totals_tasks what Spark tasks do with many groups
 run         `View`: a view in a running sink
 
 Static tables are read again for every checkpoint (a folder of files is listed again; a temporary view of the session is

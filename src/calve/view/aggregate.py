@@ -3,7 +3,7 @@
     changes ──► retracted and inserted rows ──► the view below GROUP BY ──► additions by group      tasks
                                                                                 │
                                totals at the checkpoint's start + additions = totals at its end     driver, durable
-                                                                                │
+                                                                                │                   (many: tasks)
                                      touched groups ──► the view above GROUP BY ──► changes         tasks
 
 Spark's own final step of each aggregate function computes its value from the totals, so types and rounding are Spark's.
@@ -17,19 +17,22 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import StructType
 
 from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
 from calve.model.checkpoint import CheckpointIdentity
 from calve.spark.sqltext import ident, literal
-from calve.spark.version import collected, frame_of
+from calve.spark.version import arrow_schema_of, collected, frame_of
 from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, walk
 from calve.view.groups import GROUP, Term, groups_of, is_aggregation, terms_of
 from calve.view.plan import Changes, ViewPlan
 from calve.view.rewrite import KEEP, Rewriter
 from calve.view.rows import KEY_COPY, SIDE, LeafFrame, changes_from_rows, signed_rows
 from calve.view.scope import ViewScope
-from calve.view.totals import ROWS, TotalsAt, ViewTotals, add_piece
+from calve.view.sums import ROWS, add_piece
+from calve.view.totals import ManyTotals, TotalsAt, ViewTotals
+from calve.view.totals_tasks import collected_within, frame_after
 
 _ARGUMENT = "_calve__a"
 
@@ -56,15 +59,35 @@ def group_changes(
     grouping = _Grouping.of(node)
     additions = _additions(scope, plan, frame, grouping)
     static = _fingerprint(scope, plan, node)
-    piece, bad = _split_bad(collected(additions))
-    before = totals.at(identity.start, piece.schema)
+    schema = arrow_schema_of(StructType([field for field in additions.schema.fields if field.name != BAD]))
+    before = totals.at(identity.start, schema)
     _check_static(plan, before, static)
-    whole, touched = add_piece(before, piece, plan.name)
-    totals.record(identity, piece, TotalsAt(whole, static), epoch=epoch)
-    rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
-    rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
-    state = frame_of(frame.sparkSession, rows, additions.schema)
+    collected_rows, count = None, 0
+    if isinstance(before, TotalsAt):
+        collected_rows, count = _collected(additions, totals, plan)
+    if isinstance(before, TotalsAt) and collected_rows is not None:
+        piece, bad = _split_bad(collected_rows)
+        whole, touched = add_piece(before.table, piece, plan.name)
+        totals.record(identity, piece, TotalsAt(whole, static), epoch=epoch)
+        rows = touched.append_column(BAD, pa.nulls(touched.num_rows, pa.string()))
+        rows = pa.concat_tables([rows, bad.cast(rows.schema)]) if bad.num_rows else rows
+        state = frame_of(frame.sparkSession, rows, additions.schema)
+    else:
+        answer = totals.add_by_tasks(identity, additions, schema, count)
+        totals.record_parts(identity, answer.parts, static, epoch=epoch)
+        state = frame_after(frame.sparkSession, totals.store, answer.parts, additions.schema)
+        if answer.bad:
+            bad = pa.concat_tables(answer.bad)
+            state = state.unionByName(frame_of(frame.sparkSession, bad, additions.schema))
     return _changes_above(scope, plan, root, grouping, state)
+
+
+def _collected(additions: DataFrame, totals: ViewTotals, plan: ViewPlan) -> tuple[pa.Table | None, int]:
+    """The additions if they fit the driver, else None; and their number. They are not counted if few are expected."""
+    if totals.expects_few:
+        rows = collected(additions)
+        return rows, rows.num_rows
+    return collected_within(additions, totals.most, f'view "{plan.name}" could not be computed')
 
 
 def _additions(scope: ViewScope, plan: ViewPlan, frame: DataFrame, grouping: _Grouping) -> DataFrame:
@@ -151,7 +174,7 @@ def _fingerprint(scope: ViewScope, plan: ViewPlan, aggregation: Node) -> str:
     return "|".join(found)
 
 
-def _check_static(plan: ViewPlan, before: TotalsAt, static: str) -> None:
+def _check_static(plan: ViewPlan, before: TotalsAt | ManyTotals, static: str) -> None:
     if before.static and before.static != static:
         raise TerminalError(
             f'a static table that view "{plan.name}" joins below GROUP BY has changed',

@@ -13,14 +13,20 @@ from calve.view.aggregate import group_changes
 from calve.view.plan import Resolve, ViewPlan
 from calve.view.rows import row_changes
 from calve.view.scope import ViewScope
-from calve.view.totals import ViewTotals
+from calve.view.totals import TotalsLimits, ViewTotals
 
 
 class View:
     """A checked view, opened in a session. Not thread-safe."""
 
     def __init__(
-        self, spark: SparkSession, plan: ViewPlan, *, state: StateStore | None = None, resolve: Resolve | None = None
+        self,
+        spark: SparkSession,
+        plan: ViewPlan,
+        *,
+        state: StateStore | None = None,
+        resolve: Resolve | None = None,
+        limits: TotalsLimits | None = None,
     ) -> None:
         """`state` is where the sink keeps its state; stateful views need it."""
         if plan.stateful and state is None:
@@ -28,7 +34,9 @@ class View:
         self.plan = plan
         self._scope = ViewScope(spark, plan.source, plan.queries, resolve)
         self._totals = (
-            ViewTotals(StateFolder(state, f"view/{plan.definition}"), plan.name) if plan.stateful and state else None
+            ViewTotals(StateFolder(state, f"view/{plan.definition}"), plan.name, limits=limits, spark=spark)
+            if plan.stateful and state
+            else None
         )
 
     def changes(self, frame: DataFrame, identity: CheckpointIdentity, *, epoch: int = 0) -> DataFrame:

@@ -12,33 +12,34 @@ only up to a committed position, since no run starts before it.
 A run writes under names with its own epoch, and removes nothing once it sees a piece of a newer epoch: a run that lost
 its fence can neither overwrite nor remove the pieces that its successor builds on.
 
-A piece is a Parquet file with one row per touched group:
-
-    _calve__g0, ...   the group
-    n                 rows
-    c0, ...           per aggregate function: rows with a value
-    s0, ...           the sum of the values, DECIMAL(38) or DOUBLE
-    lo0, hi0, ...     minimum and maximum in Spark's order: NaN is above all other numbers
-
-Totals are held in the driver's memory, and so are the groups that one checkpoint touches.
+A piece is one row per touched group (`sums`). Totals of few groups are held in the driver's memory, as a part of the
+budget of the process, and their pieces are single records. Once they do not fit, Spark tasks add the changes of each
+checkpoint and merge pieces (`totals_tasks`), and pieces consist of parts that are sorted by a hash of the group
+(`blocks`); larger records of earlier checkpoints are split into parts one after another. The driver then holds
+descriptions of parts. A piece that cannot be read counts as absent: another path may lead around it.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, islice
+from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
-from calve.errors import CheckpointGap, TerminalError
+from calve import faults
+from calve.clock import IdSource, RandomIds
+from calve.errors import CheckpointGap
 from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
 from calve.model.numbers import whole_number
+from calve.reader.resources import MemoryBudget, process_memory
 from calve.storage.state import StateStore
-from calve.view.groups import GROUP
+from calve.view.blocks import PARTS, GroupPart, LostPiece, PieceContents, read_piece
+from calve.view.sums import live_groups, sum_by_group
+from calve.view.totals_tasks import PartsAnswer, TotalsMerge, TotalsUpdate, discard_parts, ranges_for
 
-ROWS = "n"
 FANOUT = 8
 """The number of pieces of about the same length from which on they are merged into one."""
 MOST_MERGED = 64
@@ -46,13 +47,30 @@ MOST_MERGED = 64
 
 _BEGINNING = offsets_digest(None)
 _SUFFIX = ".parquet"
-_STATIC = b"calve.static"
-_TOUCHED = "_calve__touched"
-_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+_PART_OF_MEMORY = 8
+"""The totals of one view take at most this part of the process's budget."""
+_FEW = 8
+"""Additions of less than this part of the limit are not counted before the next ones are collected."""
 _KEPT = 2
 """Totals of the last two positions stay in memory: a failed checkpoint is retried from the position before it."""
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TotalsLimits:
+    """What the totals of one view may take of the driver's memory."""
+
+    memory: MemoryBudget = field(default_factory=process_memory)
+    small: int = 1 << 20
+    """Bytes that every view may have, whatever else the process holds."""
+
+    @property
+    def most(self) -> int:
+        """The most bytes; sums need a small multiple of it for a moment."""
+        return max(self.small, self.memory.most // _PART_OF_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -122,43 +140,116 @@ class TotalsAt:
     static: str
 
 
-class ViewTotals:
-    """The pieces of one view of one sink."""
+@dataclass(frozen=True)
+class ManyTotals:
+    """Totals at a position that are too many for the driver: the pieces that they are the sum of."""
 
-    def __init__(self, store: StateStore, view: str) -> None:
+    pieces: tuple[PieceContents, ...]
+
+    @property
+    def static(self) -> str:
+        """The fingerprint of the static tables they were computed with."""
+        return self.pieces[-1].static if self.pieces else ""
+
+
+@dataclass(frozen=True)
+class _Leftovers:
+    """Parts that were there when this run had committed up to a position."""
+
+    position: str
+    parts: frozenset[str]
+
+
+class ViewTotals:
+    """The pieces of one view of one sink. `spark` is needed once there are many groups."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        view: str,
+        *,
+        limits: TotalsLimits | None = None,
+        spark: SparkSession | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
         self._store, self._view = store, view
+        self._limits, self._spark, self._ids = limits or TotalsLimits(), spark, ids or RandomIds()
+        self._room = self._limits.memory.share(self)
+        self._many = False
+        """Whether the totals were too many for the driver. Stays so until the next start."""
         self._recent: dict[str, TotalsAt] = {}
+        self._contents: dict[str, PieceContents] = {}
+        """By record, as read or put last."""
+        self._lost: set[str] = set()
+        """Records of pieces that cannot be read: they count as absent."""
+        self._last_size: int | None = None
+        """Bytes of the additions of the last checkpoint; None before the first."""
         self._recorded: dict[str, TotalsPiece] = {}
         """By end: if a checkpoint was repeated with another start, the last one counts."""
         self._known: dict[str, set[TotalsPiece]] = {}
         """Pieces by end, as last listed, with those that were recorded since."""
+        self._parts: frozenset[str] = frozenset()
+        """Names of parts, as last listed."""
+        self._leftovers: _Leftovers | None = None
+        """What earlier runs left, and pieces have; None until it is listed, without parts once it is removed."""
         self._has_rivals = False
         """Whether a recorded piece has the same end as another known one."""
         self._tidied: str | None = None
         """The committed position up to which there is nothing left to merge."""
 
-    def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt:
+    @property
+    def store(self) -> StateStore:
+        """Where the pieces are."""
+        return self._store
+
+    @property
+    def most(self) -> int:
+        """The most bytes of totals, or of additions, in the driver."""
+        return self._limits.most
+
+    @property
+    def expects_few(self) -> bool:
+        """Whether the additions of the next checkpoint are likely few, as those of the last one were."""
+        return self._last_size is not None and self._last_size * _FEW <= self.most
+
+    def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt | ManyTotals:
         """The totals at a position. Raises CheckpointGap if a piece is missing."""
         position = offsets_digest(offsets)
         found = self._recent.get(position)
-        if found is None:
-            tables = self._read(position)
-            last = (tables[-1].schema.metadata or {}).get(_STATIC, b"").decode() if tables else ""
-            found = TotalsAt(live_groups(sum_by_group([schema.empty_table(), *tables]), self._view), last)
-            self._keep(position, found)
-        return found
+        return found or self._along(position, partial(self._opened, position, schema))
 
     def record(self, identity: CheckpointIdentity, piece: pa.Table, after: TotalsAt, *, epoch: int = 0) -> None:
         """Store the additions of a checkpoint durably, and remember the totals after it. `epoch` is that of the run."""
-        named = piece.replace_schema_metadata({_STATIC: after.static.encode()})
-        end, start = offsets_digest(identity.end), offsets_digest(identity.start)
-        put = TotalsPiece(end, start, 1, epoch)
-        self._store.put(put.name, _to_parquet(named))
-        self._recorded[end] = put
-        known = self._known.setdefault(end, set())
-        self._has_rivals |= bool(known - {put})
-        known.add(put)
-        self._keep(end, after)
+        put = _piece_of(identity, epoch)
+        self._record(put, PieceContents.of_rows(put.name, piece, after.static), piece)
+        self._keep(put.end, after)
+
+    def add_by_tasks(
+        self, identity: CheckpointIdentity, additions: DataFrame, schema: pa.Schema, rows: int
+    ) -> PartsAnswer:
+        """Let tasks add the additions of a checkpoint: they write its parts. `schema` is that of totals.
+
+        `rows` is the number of additions, as far as it is known. Raises CheckpointGap, TransientError, TerminalError.
+        """
+        parallelism = additions.sparkSession.sparkContext.defaultParallelism
+
+        def add(path: Sequence[TotalsPiece]) -> PartsAnswer:
+            pieces = tuple(map(self._described, path))
+            ranges = max(parallelism, ranges_for(max(rows, sum(piece.rows for piece in pieces))))
+            update = TotalsUpdate(self._store, self._view, pieces, schema, ranges, self._fresh())
+            return update.run(additions)
+
+        answer = self._along(offsets_digest(identity.start), add)
+        faults.reached("totals.parts")
+        return answer
+
+    def record_parts(
+        self, identity: CheckpointIdentity, parts: Sequence[GroupPart], static: str, *, epoch: int = 0
+    ) -> None:
+        """Store the additions of a checkpoint durably, whose parts are complete in the store."""
+        put = _piece_of(identity, epoch)
+        self._record(put, PieceContents.of_parts(put.name, parts, static), None)
+        self._forget()
 
     def committed(self, offsets: Offsets, *, epoch: int = 0) -> None:
         """Merge pieces before a committed position, if there are enough, and remove pieces no longer needed.
@@ -170,13 +261,102 @@ class ViewTotals:
         if position == self._tidied and not self._has_rivals:
             return
         pieces = self._remove_rivals(epoch)
-        run = _mergeable_run(path_to(position, pieces) or [])
+        path = path_to(position, pieces) or []
         try:
+            run = _mergeable_run(path) or self._to_split(path)
             if run:
                 self._merge(run, epoch)
-        except CheckpointGap as error:  # a newer run merged them; if they are lost, the next checkpoint fails
-            _log.warning("pieces of the totals of view %s were not merged: %s", self._view, error)
-        self._tidied = None if run else position
+            self._remove_leftovers(position, epoch)
+            self._tidied = None if run else position
+        except LostPiece as lost:  # a newer run merged them; if they are lost, the next checkpoint fails
+            self._lose(lost.record)
+            self._tidied = None
+
+    # ---- the pieces that lead to a position
+
+    def _along(self, position: str, act: Callable[[Sequence[TotalsPiece]], T]) -> T:
+        """Do something with the pieces that lead to a position, without those that cannot be read.
+
+        Lists them again whenever one cannot be read: it may have been merged meanwhile. Raises CheckpointGap.
+        """
+        while True:
+            path = self._path(position)
+            try:
+                return act(path)
+            except LostPiece as lost:
+                self._lose(lost.record)
+
+    def _lose(self, record: str) -> None:
+        _log.warning("a piece of the totals of view %s cannot be read, and counts as absent: %s", self._view, record)
+        self._contents.pop(record, None)
+        self._lost.add(record)
+
+    def _path(self, position: str) -> list[TotalsPiece]:
+        path = path_to(position, self._pieces())
+        if path is None and self._lost:
+            raise CheckpointGap(
+                f'a piece of the totals of view "{self._view}" is missing or damaged',
+                detail=f"It is {', '.join(sorted(self._lost))}; nothing else leads to position {position}.",
+                hint="Restore the state location, or rebuild the table from the beginning of the input.",
+            )
+        if path is None:
+            raise CheckpointGap(
+                f'the totals of view "{self._view}" are missing',
+                detail=f"No pieces in the state location lead from the beginning of the input to {position}.",
+                hint="Restore the state location, or rebuild the table from the beginning of the input.",
+            )
+        return path
+
+    def _opened(self, position: str, schema: pa.Schema, path: Sequence[TotalsPiece]) -> TotalsAt | ManyTotals:
+        """Sum up the pieces, as far as the sum fits."""
+        tables, pieces = [schema.empty_table()], []
+        for piece in path:
+            contents, rows = self._contents.get(piece.name), None
+            if contents is None or not (self._many or contents.parts):
+                contents, rows = read_piece(self._store, piece.name)
+            pieces.append(self._noted(contents))
+            self._many = self._many or contents.size > self.most
+            if not self._many:
+                tables += contents.tables(self._store) if rows is None else [rows]
+                tables = self._folded(tables)
+        if not self._many:
+            whole = live_groups(sum_by_group(tables), self._view)
+            found = TotalsAt(whole, pieces[-1].static if pieces else "")
+            if self._keep(position, found):
+                return found
+        return ManyTotals(tuple(pieces))
+
+    def _folded(self, tables: list[pa.Table]) -> list[pa.Table]:
+        """The same sum in few tables; notes if it does not fit."""
+        if sum(table.nbytes for table in tables) <= 2 * self.most:
+            return tables
+        whole = sum_by_group(tables)
+        self._many = whole.nbytes > self.most
+        return [whole]
+
+    def _described(self, piece: TotalsPiece) -> PieceContents:
+        return self._contents.get(piece.name) or self._noted(read_piece(self._store, piece.name)[0])
+
+    def _noted(self, contents: PieceContents) -> PieceContents:
+        self._contents[contents.record] = contents
+        self._lost.discard(contents.record)
+        return contents
+
+    def _record(self, put: TotalsPiece, contents: PieceContents, rows: pa.Table | None) -> None:
+        before = self._contents.get(put.name)
+        self._store.put(put.name, contents.encoded(rows))
+        discard_parts(self._store, (before and before.parts) or ())  # of an attempt that was repeated
+        self._noted(contents)
+        self._last_size = contents.size
+        self._recorded[put.end] = put
+        known = self._known.setdefault(put.end, set())
+        self._has_rivals |= bool(known - {put})
+        known.add(put)
+
+    def _fresh(self) -> str:
+        return f"{PARTS}/{self._ids.new_id()}"
+
+    # ---- merges and removal
 
     def _remove_rivals(self, epoch: int) -> list[TotalsPiece]:
         """Remove pieces of a run with other checkpoint boundaries: the tables they joined may have changed since.
@@ -189,80 +369,110 @@ class ViewTotals:
         self._recorded, self._has_rivals = {}, False
         return self._pieces() if rivals else pieces
 
+    def _to_split(self, path: Sequence[TotalsPiece]) -> list[TotalsPiece]:
+        """A piece whose rows are in one record that every task would have to read, if there is one."""
+        if not self._many or self._spark is None:
+            return []
+        described = ((piece, self._described(piece)) for piece in path)
+        return next(([piece] for piece, one in described if one.parts is None and one.size > self._limits.small), [])
+
     def _merge(self, run: Sequence[TotalsPiece], epoch: int) -> None:
-        tables = self._tables(run)
-        whole = sum_by_group(tables)
-        if run[0].start == _BEGINNING:
-            whole = live_groups(whole, self._view)
-        whole = whole.replace_schema_metadata(tables[-1].schema.metadata)
-        merged_piece = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
-        self._store.put(merged_piece.name, _to_parquet(whole))
-        self._remove(run, epoch)
-        pieces = self._pieces()
-        self._remove([piece for piece in pieces if path_to(piece.start, pieces) is None], epoch)
+        pieces = tuple(map(self._described, run))
+        merged = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
+        static, whole = pieces[-1].static, run[0].start == _BEGINNING
+        size = sum(piece.size for piece in pieces)
+        few = size <= (self._limits.small if self._many else _FEW * self.most)
+        if few or self._spark is None:
+            rows = sum_by_group([table for piece in pieces for table in piece.tables(self._store)])
+            rows = live_groups(rows, self._view) if whole else rows
+            contents = PieceContents.of_rows(merged.name, rows, static)
+            self._store.put(merged.name, contents.encoded(rows))
+        else:
+            ranges = ranges_for(sum(piece.rows for piece in pieces))
+            work = TotalsMerge(self._store, self._view, pieces, whole, ranges, self._fresh())
+            contents = PieceContents.of_parts(merged.name, work.run(self._spark), static)
+            faults.reached("totals.merged")
+            self._store.put(merged.name, contents.encoded())
+        self._noted(contents)
+        self._remove([piece for piece in run if piece != merged], epoch)
+        left = self._pieces()
+        self._remove([piece for piece in left if path_to(piece.start, left) is None], epoch)
 
     def _remove(self, pieces: Sequence[TotalsPiece], epoch: int) -> None:
         """Remove pieces, unless a newer run has written one.
 
         The check lists again, after the listing that led to the removal: a newer run writes a merged piece before it
-        removes the parts, so a run that missed a part for that reason sees the merged piece here.
+        removes the parts, so a run that missed a part for that reason sees the merged piece here. Parts are removed
+        after the record that names them.
         """
-        if not pieces:
+        if not pieces or self._is_fenced(epoch):
             return
+        for piece in pieces:
+            try:
+                parts = self._described(piece).parts or ()
+            except LostPiece:
+                parts = ()
+            self._contents.pop(piece.name, None)
+            self._store.delete(piece.name)
+            discard_parts(self._store, parts)
+
+    def _is_fenced(self, epoch: int) -> bool:
         newest = max((piece.epoch for piece in self._pieces()), default=epoch)
         if newest > epoch:
             _log.warning("totals of view %s are left to epoch %d: this run has epoch %d", self._view, newest, epoch)
+        return newest > epoch
+
+    def _remove_leftovers(self, position: str, epoch: int) -> None:
+        """Remove parts that no record names, of attempts that ended before their record was put.
+
+        What is listed at one position is removed at a later one: this run has committed in between, so it held the
+        fence when it listed, and nothing in the list belongs to a successor.
+        """
+        if self._leftovers is None:
+            self._leftovers = _Leftovers(position, self._parts)
+        if position == self._leftovers.position or not self._leftovers.parts or self._is_fenced(epoch):
             return
-        for piece in pieces:
-            self._store.delete(piece.name)
+        pieces = [piece for same_end in self._known.values() for piece in same_end]
+        named = {part.name for piece in pieces for part in self._described(piece).parts or ()}
+        for name in sorted(self._leftovers.parts - named):
+            self._store.delete(name)
+        self._leftovers = _Leftovers(position, frozenset())
 
     def _pieces(self) -> list[TotalsPiece]:
-        found = [piece for name in self._store.list("") if (piece := TotalsPiece.parse(name))]
+        names = self._store.list("")
+        found = [piece for name in names if name not in self._lost and (piece := TotalsPiece.parse(name))]
+        self._parts = frozenset(name for name in names if name.startswith(f"{PARTS}/"))
         self._known = {}
         for piece in found:
             self._known.setdefault(piece.end, set()).add(piece)
         return found
 
-    def _path(self, position: str) -> list[TotalsPiece]:
-        path = path_to(position, self._pieces())
-        if path is None:
-            raise CheckpointGap(
-                f'the totals of view "{self._view}" are missing',
-                detail=f"No pieces in the state location lead from the beginning of the input to {position}.",
-                hint="Restore the state location, or rebuild the table from the beginning of the input.",
-            )
-        return path
+    # ---- memory
 
-    def _read(self, position: str) -> list[pa.Table]:
-        """Read the pieces that lead to a position; lists again if some were merged while being read."""
-        path = self._path(position)
-        while True:
-            try:
-                return self._tables(path)
-            except CheckpointGap:
-                again = self._path(position)
-                if again == path:
-                    raise
-                path = again
-
-    def _tables(self, pieces: Sequence[TotalsPiece]) -> list[pa.Table]:
-        tables = []
-        for piece in pieces:
-            data = self._store.read(piece.name)
-            if data is None:
-                raise CheckpointGap(
-                    f'a piece of the totals of view "{self._view}" is missing',
-                    detail=f"It is {piece.name}, from position {piece.start} to {piece.end}.",
-                    hint="Restore the state location, or rebuild the table from the beginning of the input.",
-                )
-            tables.append(pq.read_table(pa.BufferReader(data)))
-        return tables
-
-    def _keep(self, position: str, totals: TotalsAt) -> None:
-        self._recent.pop(position, None)
+    def _keep(self, position: str, totals: TotalsAt) -> bool:
+        """Remember totals; if there is no room, forget all, and let tasks do the rest."""
+        self._give(self._recent.pop(position, None))
+        size = totals.table.nbytes
+        if self._many or size > self.most or (size > self._limits.small and not self._room.take(size)):
+            self._many = True
+            self._forget()
+            return False
         self._recent[position] = totals
         while len(self._recent) > _KEPT:
-            del self._recent[next(iter(self._recent))]
+            self._give(self._recent.pop(next(iter(self._recent))))
+        return True
+
+    def _forget(self) -> None:
+        self._recent = {}
+        self._room.give_all()
+
+    def _give(self, totals: TotalsAt | None) -> None:
+        if totals is not None and totals.table.nbytes > self._limits.small:
+            self._room.give(totals.table.nbytes)
+
+
+def _piece_of(identity: CheckpointIdentity, epoch: int) -> TotalsPiece:
+    return TotalsPiece(offsets_digest(identity.end), offsets_digest(identity.start), 1, epoch)
 
 
 def _mergeable_run(path: Sequence[TotalsPiece]) -> list[TotalsPiece]:
@@ -272,88 +482,3 @@ def _mergeable_run(path: Sequence[TotalsPiece]) -> list[TotalsPiece]:
         if len(run) >= FANOUT:
             return run
     return []
-
-
-def add_piece(totals: TotalsAt, piece: pa.Table, view: str) -> tuple[pa.Table, pa.Table]:
-    """Add a piece: the totals after it, and the rows of the groups it touched; `n` is 0 for groups without rows."""
-    tables = [_mark(totals.table, 0), _mark(piece.cast(totals.table.schema), 1)]
-    both = sum_by_group(tables)
-    touched = both.filter(pc.equal(both[_TOUCHED], 1)).drop_columns([_TOUCHED])
-    _check_counts(touched, view)
-    return live_groups(both.drop_columns([_TOUCHED]), view), touched
-
-
-def _mark(table: pa.Table, mark: int) -> pa.Table:
-    return table.append_column(_TOUCHED, pa.repeat(pa.scalar(mark, pa.int8()), table.num_rows))
-
-
-def sum_by_group(tables: Sequence[pa.Table]) -> pa.Table:
-    """Add up tables with the same schema, group by group."""
-    schema = tables[0].schema.remove_metadata()
-    whole = pa.concat_tables([t.cast(schema) for t in tables])
-    groups = [name for name in schema.names if name.startswith(GROUP)]
-    rest = [name for name in schema.names if name not in groups]
-    comparable = pa.table([_comparable(whole[name], name) for name in schema.names], schema.names)
-    sums = comparable.group_by(groups, use_threads=False).aggregate([(name, _function(name)) for name in rest])
-    ordered = sums.select([*groups, *(f"{name}_{_function(name)}" for name in rest)]).rename_columns([*groups, *rest])
-    try:
-        columns = [_restored(ordered[field.name], field) for field in schema]
-        return pa.table(columns, schema=schema)
-    except pa.ArrowInvalid as error:
-        raise TerminalError("a sum has more than 38 digits", detail=str(error)) from error
-
-
-def _comparable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """A column in a form that Arrow sums without overflow and compares in Spark's order."""
-    kind = column.type
-    if pa.types.is_decimal128(kind):
-        return column.cast(pa.decimal256(76, kind.scale))  # room for any sum, so that overflow is detected
-    if _function(name) != "sum" and kind in _BITS:
-        # Arrow ignores NaN in minima and maxima, and does not order -0.0 and 0.0.
-        nan = pa.scalar(float("nan"), kind)
-        whole = pc.if_else(
-            pc.is_nan(column), nan, column
-        ).combine_chunks()  # NaN has many bit patterns, some of them negative
-        return pa.chunked_array([_ordered_bits(whole.view(_BITS[kind]))])
-    return column
-
-
-def _restored(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """Inverse of `_comparable`."""
-    if _function(field.name) != "sum" and field.type in _BITS:
-        return pa.chunked_array([_ordered_bits(column.combine_chunks()).view(field.type)])
-    return column.cast(field.type)
-
-
-def _ordered_bits(bits: pa.Array) -> pa.Array:
-    """Map the bits of floats to integers of the same order: -Infinity, ..., -0.0, 0.0, ..., NaN. Its own inverse."""
-    magnitude = pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
-    return pc.if_else(pc.less(bits, 0), pc.bit_wise_xor(bits, magnitude), bits)
-
-
-def _function(name: str) -> str:
-    return "min" if name.startswith("lo") else "max" if name.startswith("hi") or name == _TOUCHED else "sum"
-
-
-def live_groups(table: pa.Table, view: str) -> pa.Table:
-    """The groups that have rows. Raises TerminalError for a negative count."""
-    _check_counts(table, view)
-    return table.filter(pc.greater(table[ROWS], 0))
-
-
-def _check_counts(table: pa.Table, view: str) -> None:
-    wrong = table.filter(pc.less(table[ROWS], 0))
-    if wrong.num_rows:
-        first = wrong.select([n for n in wrong.column_names if n.startswith(GROUP)]).slice(0, 1).to_pylist()[0]
-        raise TerminalError(
-            f'more rows were removed from a group of view "{view}" than it has',
-            detail=f"The group is ({', '.join(str(v) for v in first.values())}). A change arrived twice, or its before "
-            "differs from the row.",
-            hint="The source has to deliver every change once, with the complete row in before.",
-        )
-
-
-def _to_parquet(table: pa.Table) -> bytes:
-    out = pa.BufferOutputStream()
-    pq.write_table(table, out, compression="zstd")
-    return bytes(out.getvalue().to_pybytes())

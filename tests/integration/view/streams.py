@@ -14,6 +14,7 @@ from calve.storage.state import StateStore
 from calve.view.plan import Changes, Resolve, ViewInput, ViewPlan, ViewQuery
 from calve.view.planning import plan_view
 from calve.view.run import View
+from calve.view.totals import TotalsLimits
 
 SCHEMA = StructType(
     [
@@ -60,9 +61,10 @@ class Target:
     resolve: Resolve | None = None
     rows: dict[Row, Row] = field(default_factory=dict)
     position: int = 0
+    limits: TotalsLimits | None = None
 
     def __post_init__(self) -> None:
-        self.view = View(self.spark, self.plan, state=self.state, resolve=self.resolve)
+        self.view = View(self.spark, self.plan, state=self.state, resolve=self.resolve, limits=self.limits)
 
     def take(self, changes: Sequence[Change], *, commit: bool = True) -> None:
         """One checkpoint."""
@@ -101,9 +103,11 @@ def target(
     key: Sequence[str] | None = None,
     state: StateStore | None = None,
     resolve: Resolve | None = None,
+    limits: TotalsLimits | None = None,
 ) -> Target:
     """A view over `orders`, and its table."""
-    return Target(spark, plan_view(spark, queries_of(*texts), source, key, resolve), state, resolve)
+    plan = plan_view(spark, queries_of(*texts), source, key, resolve)
+    return Target(spark, plan, state, resolve, limits=limits)
 
 
 def selected(spark: SparkSession, rows: Iterable[Row], *texts: str) -> list[Row]:

@@ -74,9 +74,17 @@ def test_the_first_limit_is_the_memory_of_the_index(model: Any, results: Path) -
 
 def test_larger_tables_of_growth_are_compared_and_not_fitted(model: Any, results: Path) -> None:
     before = model.read_results(results)
-    batches = [{"seconds": 0.9}, {"seconds": 0.4}, {"seconds": 0.5}]
-    sizes = [{"rows": rows, "batches": batches, "index_bytes": 17 * rows} for rows in (1_000_000, 20_000_000)]
-    (results / "growth.json").write_text(json.dumps({"size": sizes}))
+    with_index = {"last_half": 0.45, "index_bytes_per_row": 17.0}
+    measured = [
+        {
+            "case": f"100,000 changes into {rows} rows, 3 batches{more}",
+            "system": "calve, positions",
+            "values": [0.9, 0.4],
+        }
+        | {"facts": with_index}
+        for rows, more in (("1,000,000", ""), ("20,000,000", ""), ("20,000,000", ", 500 columns"))
+    ]
+    (results / "growth.json").write_text(json.dumps({"runs": [{"results": measured}]}))
     after = model.read_results(results)
     assert after.grown == ((20_000_000, 100_000, 0.45),)
     assert after.batch == before.batch

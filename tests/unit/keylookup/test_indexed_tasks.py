@@ -12,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionSpec
 
-from calve.keylookup.indexed_tasks import TaskAnswer, TaskLookup, bounds_of_range, range_of, step_of
+from calve.keylookup.index.words import bounds_of_range, range_of
+from calve.keylookup.indexed_tasks import TaskAnswer, TaskLookup
 from calve.model.spec import KeyIndexUse
+from calve.spark.owners import sent
 from tests.support.foreign import Row
 from tests.support.keyed import KeyedTable
 from tests.unit.keylookup.test_index import manifest_of, places
@@ -40,7 +42,7 @@ def run_here(work: TaskLookup, rng: random.Random) -> TaskAnswer:
 
     def step(act: Callable[..., Iterator[tuple[int, object]]], inputs: Sequence[Batches]) -> Iterator[pa.RecordBatch]:
         for batches in inputs:
-            yield from step_of(act, batches)
+            yield from sent(act, batches)
 
     numbers = [[pa.RecordBatch.from_pydict({"owner": [number]})] for number in range(len(work.keys))]
     keys = shuffled(step(work.split_keys, numbers), work.ranges, rng)
@@ -99,8 +101,8 @@ def test_a_damaged_part_is_told_to_every_task_so_that_none_takes_its_answer_for_
     work = TaskLookup.of(scan, runs, table.state, "n", 2)
     assert len(work.groups) > 1
     numbers = [pa.RecordBatch.from_pydict({"owner": [number]}) for number in range(len(work.keys))]
-    keys = list(step_of(work.split_keys, numbers))
-    places_of = shuffled(step_of(work.find_places, keys), len(work.groups), random.Random(1))
+    keys = list(sent(work.split_keys, numbers))
+    places_of = shuffled(sent(work.find_places, keys), len(work.groups), random.Random(1))
     answers = [work.write(batches, str(number)) for number, batches in enumerate(places_of)]
     assert [answer.lost for answer in answers] == [{lost}] * len(work.groups)
     assert not any(answer.is_complete for answer in answers)

@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calve.errors import CheckpointGap, TerminalError
-from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
+from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offsets, offsets_digest
 from calve.storage.state import LocalState
-from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, add_piece, path_to, sum_by_group
+from calve.view.sums import add_piece, sum_by_group
+from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, path_to
 
 SCHEMA = pa.schema(
     [
@@ -37,9 +38,16 @@ def identity(start: int, end: int) -> CheckpointIdentity:
 
 def take(totals: ViewTotals, start: int, end: int, change: pa.Table, epoch: int = 1) -> pa.Table:
     before = totals.at(identity(start, end).start, SCHEMA)
-    whole, touched = add_piece(before, change, "v")
+    assert isinstance(before, TotalsAt)
+    whole, touched = add_piece(before.table, change, "v")
     totals.record(identity(start, end), change, TotalsAt(whole, ""), epoch=epoch)
     return touched
+
+
+def table_at(totals: ViewTotals, offsets: Offsets) -> pa.Table:
+    found = totals.at(offsets, SCHEMA)
+    assert isinstance(found, TotalsAt)
+    return found.table
 
 
 def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path: Path) -> None:
@@ -50,7 +58,7 @@ def test_totals_are_the_sum_of_all_checkpoints_however_they_were_merged(tmp_path
         totals.committed(canonical_offsets(i + 1), epoch=1)
     found = [TotalsPiece.parse(name) for name in LocalState(tmp_path).list("")]
     assert sorted(piece.checkpoints for piece in found if piece) == [1, 1, 1, 8, 64]
-    fresh = ViewTotals(LocalState(tmp_path), "v").at(canonical_offsets(count), SCHEMA).table
+    fresh = table_at(ViewTotals(LocalState(tmp_path), "v"), canonical_offsets(count))
     by_group = {row["_calve__g0"]: row for row in fresh.to_pylist()}
     assert by_group[None]["n"] == count
     assert by_group["g0"]["s0"] == Decimal("0.25")
@@ -85,7 +93,7 @@ def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tm
     take(totals, 0, 1, piece(("a", 2, 2, "3.00", 1), ("b", 1, 1, "5.00", 1)))
     touched = take(totals, 1, 2, piece(("a", -2, -2, "-3.00", None)))
     assert touched.to_pylist()[0]["n"] == 0
-    assert totals.at(canonical_offsets(2), SCHEMA).table.column("_calve__g0").to_pylist() == ["b"]
+    assert table_at(totals, canonical_offsets(2)).column("_calve__g0").to_pylist() == ["b"]
 
 
 def test_removing_more_rows_than_there_are_is_an_error(tmp_path: Path) -> None:
@@ -124,9 +132,7 @@ def test_parts_are_removed_after_the_merged_piece_exists_and_so_are_dead_ends(tm
     totals.committed(canonical_offsets(FANOUT), epoch=1)
     left = {(p.checkpoints, p.end) for name in LocalState(tmp_path).list("") if (p := TotalsPiece.parse(name))}
     assert sorted(n for n, _ in left) == [1, FANOUT]
-    assert (
-        ViewTotals(LocalState(tmp_path), "v").at(canonical_offsets(FANOUT + 1), SCHEMA).table.to_pylist()[0]["n"] == 9
-    )
+    assert table_at(ViewTotals(LocalState(tmp_path), "v"), canonical_offsets(FANOUT + 1)).to_pylist()[0]["n"] == 9
 
 
 def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp_path: Path) -> None:
@@ -140,7 +146,7 @@ def test_a_crash_between_the_whole_and_the_removal_of_its_parts_does_no_harm(tmp
     with pytest.raises(OSError, match="parquet"):
         totals.committed(canonical_offsets(FANOUT), epoch=1)
     again = ViewTotals(LocalState(tmp_path), "v")
-    assert again.at(canonical_offsets(FANOUT), SCHEMA).table.to_pylist()[0]["n"] == FANOUT
+    assert table_at(again, canonical_offsets(FANOUT)).to_pylist()[0]["n"] == FANOUT
 
 
 @given(st.sets(st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda e: e[0] < e[1]), max_size=15))
@@ -206,7 +212,7 @@ def test_every_nan_is_the_same() -> None:
 
 def total_at(store: LocalState, position: int) -> int:
     """Rows of group a, as a run that knows nothing yet finds them."""
-    table = ViewTotals(store, "v").at(canonical_offsets(position), SCHEMA).table
+    table = table_at(ViewTotals(store, "v"), canonical_offsets(position))
     return sum(row["n"] for row in table.to_pylist())
 
 
@@ -302,7 +308,7 @@ def test_pieces_that_are_merged_while_they_are_read_are_read_merged(tmp_path: Pa
                 writer.committed(canonical_offsets(FANOUT), epoch=1)
             return super().read(name)
 
-    table = ViewTotals(Merging(tmp_path), "v").at(canonical_offsets(FANOUT), SCHEMA).table
+    table = table_at(ViewTotals(Merging(tmp_path), "v"), canonical_offsets(FANOUT))
     assert table.to_pylist()[0]["n"] == FANOUT
 
 

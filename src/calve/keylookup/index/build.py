@@ -14,7 +14,7 @@ is in the table.
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,7 +33,7 @@ from calve.model.scan import ScanFile
 from calve.reader.key_positions import KeyMemory, RowFlags, flags_at, key_columns
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
-from calve.storage.state import NewRecords, StateStore
+from calve.storage.state import NewRecords, StateStore, delete_unreferenced
 
 MOST_FILE_ROWS = 20_000_000
 """Larger files are not indexed: the keys of one file are sorted in memory."""
@@ -166,7 +166,7 @@ class BuildTasks:
 
     def discard(self, runs: Sequence[Run]) -> None:
         """Remove the parts of a task after another task of its job failed."""
-        _remove_parts(self.store, [part for run in runs for part in run.parts])
+        delete_unreferenced(self.store, [part.name for run in runs for part in run.parts])
 
 
 @contextmanager
@@ -181,12 +181,6 @@ def _new_parts(store: StateStore, stem: str) -> Iterator[Callable[[Entries], Par
 
     with records.removed_on_failure():
         yield put
-
-
-def _remove_parts(store: StateStore, parts: Iterable[Part]) -> None:
-    for part in parts:
-        with suppress(TransientError):
-            store.delete(part.name)
 
 
 def index_by_tasks(work: BuildTasks, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
@@ -306,7 +300,7 @@ class MergeTasks:
 
     def discard(self, parts: Sequence[Part]) -> None:
         """Remove the parts of a task after another task of its job failed."""
-        _remove_parts(self.store, parts)
+        delete_unreferenced(self.store, [part.name for part in parts])
 
 
 @dataclass(frozen=True)

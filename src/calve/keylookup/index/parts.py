@@ -147,6 +147,16 @@ def encoded(name: str, entries: Entries) -> tuple[Part, bytes]:
     return part, pages.astype("<u8", copy=False).tobytes() + footer
 
 
+def pages_between(fences: Words, lows: Words, highs: Words) -> Numbers:
+    """The pages that may have hashes of some ranges, ascending. Equal hashes may span several pages."""
+    first = np.maximum(np.searchsorted(fences, lows, "left") - 1, 0)
+    behind = np.searchsorted(fences, highs, "right")
+    steps = np.zeros(len(fences) + 1, np.int64)
+    np.add.at(steps, first, 1)
+    np.subtract.at(steps, np.maximum(behind, first + 1), 1)
+    return np.flatnonzero(np.cumsum(steps)[:-1] > 0)
+
+
 def _checksums(name: str, pages: Words) -> Words:
     """The checksum of each page. Weights are odd, so any change of one word is detected, and more almost certainly."""
     words = pages.reshape(len(pages), -1)
@@ -193,7 +203,7 @@ class Parts:
         wanted = Keys(keys.hashes[low:high], keys.words[low:high], keys.widths, keys.rows[low:high], keys.exact)
         entries = self._kept(part.name)
         if entries is None:
-            pages = self._pages_of(part, wanted.hashes)
+            pages = pages_between(self._footer(part)[0], wanted.hashes, wanted.hashes)
             whole = len(pages) * _MOST_PAGES >= part.pages
             entries = self.whole(part) if whole else self._read(part, pages)
         return entries.with_keys(wanted, widths)
@@ -211,21 +221,9 @@ class Parts:
         entries = self._kept(part.name)
         if entries is None:
             fences, _ = self._footer(part)
-            first = max(0, int(np.searchsorted(fences, np.uint64(low), "left")) - 1)
-            last = int(np.searchsorted(fences, np.uint64(high), "right"))
-            entries = self._read(part, np.arange(first, max(first, last)))
+            entries = self._read(part, pages_between(fences, np.array([low], np.uint64), np.array([high], np.uint64)))
         start = int(np.searchsorted(entries.hashes, np.uint64(low), "left"))
         return entries.taken(slice(start, int(np.searchsorted(entries.hashes, np.uint64(high), "right"))))
-
-    def _pages_of(self, part: Part, hashes: Words) -> Numbers:
-        """The pages that may have entries with these hashes; equal hashes may span several pages."""
-        fences, _ = self._footer(part)
-        first = np.maximum(np.searchsorted(fences, hashes, "left") - 1, 0)
-        behind = np.searchsorted(fences, hashes, "right")
-        steps = np.zeros(part.pages + 1, np.int64)
-        np.add.at(steps, first, 1)
-        np.subtract.at(steps, np.maximum(behind, first + 1), 1)
-        return np.flatnonzero(np.cumsum(steps)[:-1] > 0)
 
     def _footer(self, part: Part) -> tuple[Words, Words]:
         known = self._footers.get(part.name)

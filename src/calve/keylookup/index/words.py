@@ -48,7 +48,7 @@ class Keys:
         if sum(widths) > MOST_WORDS:
             raise NotIndexable
         exact = widths == (1,) and parts[0].lengths is None
-        hashes = _mixed(parts[0].words[0]) if exact else _hashes(parts, len(rows))
+        hashes = mixed(parts[0].words[0]) if exact else _hashes(parts, len(rows))
         words = np.column_stack([word for part in parts for word in part.words])
         return cls(hashes, words, widths, rows, exact)
 
@@ -157,18 +157,18 @@ def _hashes(parts: Sequence[_Column], count: int) -> Words:
     hashes = np.full(count, _SEED)
     for part in parts:
         for number, word in enumerate(part.words):
-            mixed = _mixed(hashes ^ word) + _SEED
+            added = mixed(hashes ^ word) + _SEED
             if part.lengths is not None and number:
-                mixed = np.where(part.lengths > 8 * (number - 1), mixed, hashes)
-            hashes = mixed
+                added = np.where(part.lengths > 8 * (number - 1), added, hashes)
+            hashes = added
     return hashes
 
 
-def _mixed(words: Words) -> Words:
+def mixed(words: Words) -> Words:
     """A bijective mix: every bit of the result depends on all bits."""
-    mixed = (words ^ (words >> np.uint64(30))) * _FIRST
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-    result: Words = mixed ^ (mixed >> np.uint64(31))
+    bits = (words ^ (words >> np.uint64(30))) * _FIRST
+    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    result: Words = bits ^ (bits >> np.uint64(31))
     return result
 
 
@@ -177,3 +177,14 @@ def sorted_keys(columns: Sequence[pa.ChunkedArray]) -> Keys:
     keys = Keys.of(columns)
     order = np.argsort(keys.hashes)
     return Keys(keys.hashes[order], keys.words[order], keys.widths, keys.rows[order], keys.exact)
+
+
+def range_of(hashes: Words, ranges: int) -> Numbers:
+    """The range that each hash belongs to."""
+    starts = np.array([number * (1 << 64) // ranges for number in range(ranges)], np.uint64)
+    return np.searchsorted(starts, hashes, "right") - 1
+
+
+def bounds_of_range(number: int, ranges: int) -> tuple[int, int]:
+    """The first and the last hash of a range."""
+    return number * (1 << 64) // ranges, (number + 1) * (1 << 64) // ranges - 1
