@@ -38,7 +38,8 @@ EXPECTED = expected_orders(ORDERS, 1000)
 
 def started(lake: Lake, where: Where, maintenance: str = "auto") -> Query:
     sink = calve.sink(ORDERS, name="orders", into=lake.table(TABLE), key=["id"])
-    return sink.options(deletes=where.deletes, maintenance=maintenance).start(state=where.state)
+    options = sink.options(deletes=where.deletes, format_version=where.format_version, maintenance=maintenance)
+    return options.start(state=where.state)
 
 
 def check(lake: Lake, where: Where) -> None:
