@@ -6,7 +6,7 @@ keys itself, unless there are many (`indexed_tasks.py`).
 """
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -93,6 +93,7 @@ class IndexedSearch:
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
         try:
             columns = finder.key_columns_of(scan.candidates[0].file)
+            asking.keys_read(columns)
             keys = sorted_keys(columns)
         except NotIndexable:
             return nothing
@@ -197,6 +198,8 @@ class IndexRequest:
     jobs: SparkJobs
     name: str = ""
     """Unique: names of delete files are derived from it."""
+    keys_read: Callable[[Sequence[pa.ChunkedArray]], None] = lambda _: None
+    """Gets the key columns of the batch before they are looked up."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from calve.iceberg.planning.key_scan import KeyScan
 from calve.iceberg.sink_table import IcebergTable
 from calve.keylookup.index.manifest import Run
 from calve.keylookup.indexed import IndexAnswer, IndexedSearch, IndexRequest
-from calve.keylookup.row_ids import IdReading, IdWriting, KeptIds, RowWriter, keep_ids
+from calve.keylookup.row_ids import AddedKeysAhead, IdReading, IdWriting, KeptIds, RowWriter, keep_ids
 from calve.keylookup.search import (
     FORGETFUL,
     Search,
@@ -88,17 +88,22 @@ class PositionResolver:
         self._remembered.retain(scan.live.keys(), {d.path for c in scan.candidates for d in c.file.deletes})
         self._last = scan
         name = f"{commit_id}/{self._ids.new_id()}"
-        with self._timed("index"):
-            asking = IndexRequest(commit_id, self._remembered, self._jobs, f"{name}/index")
-            answer = self._index.ask(scan, state, asking)
+        asking = IndexRequest(commit_id, self._remembered, self._jobs, f"{name}/index")
         if scan.place.vectors:
-            found = self._find(answer.rest, answer.found, name)
-            writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys))
-            proposed = propose_with_ids(state, scan, found, writing, name)
+            with AddedKeysAhead(scan) as ahead:
+                answer = self._ask(scan, state, replace(asking, keys_read=ahead.begin))
+                found = self._find(answer.rest, answer.found, name)
+                writing = IdWriting(self._table, self._rows, IdReading(self._remembered, answer.keys, ahead))
+                proposed = propose_with_ids(state, scan, found, writing, name)
         else:
+            answer = self._ask(scan, state, asking)
             written = self._search(answer, name)
             proposed = propose_deletes(self._table, scan, written, name, self._remembered)
         return replace(proposed, key_index=answer.reference)
+
+    def _ask(self, scan: KeyScan, state: TableState, asking: IndexRequest) -> IndexAnswer:
+        with self._timed("index"):
+            return self._index.ask(scan, state, asking)
 
     def look_ahead(self) -> None:
         """Index files that were added to the table since the last lookup, before the next one.

@@ -13,9 +13,10 @@ The driver computes the ids. It holds one number for each row of the batch, and 
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -82,12 +83,55 @@ class KeptIds:
 
 
 @dataclass(frozen=True)
+class AddedKeys:
+    """Where the keys of new rows are among the keys of their batch."""
+
+    count: int
+    """The number of keys."""
+    rows: dict[str, Numbers]
+    """By data file: the row of each row's key, or -1."""
+
+
+class AddedKeysAhead:
+    """Computes `AddedKeys` in another thread, while the keys are looked up."""
+
+    def __init__(self, scan: KeyScan) -> None:
+        self._scan = scan
+        self._pool = ThreadPoolExecutor(1)
+        self._running: Future[AddedKeys | None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def begin(self, keys: Sequence[pa.ChunkedArray]) -> None:
+        """Begin, with the key columns of the batch."""
+        self._running = self._pool.submit(self._compute, keys)
+
+    def result(self) -> AddedKeys | None:
+        """None for keys that are not numbers, or without `begin`. Raises TransientError."""
+        return None if self._running is None else self._running.result()
+
+    def _compute(self, keys: Sequence[pa.ChunkedArray]) -> AddedKeys | None:
+        places = KeyRows.of(keys)
+        if places is None:
+            return None
+        return AddedKeys(
+            len(places),
+            {one.file.path: places.rows_of(_key_columns(self._scan, one)[0]) for one in self._scan.added},
+        )
+
+
+@dataclass(frozen=True)
 class IdReading:
     """How to get the keys and ids of rows."""
 
     remembered: KeyMemory
     keys: tuple[pa.ChunkedArray, ...] = ()
     """The key columns of the batch, if the key index found some of the rows: then their own need not be read."""
+    added: AddedKeysAhead | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +167,8 @@ def keep_ids(
     except BaseException:
         writing.table.discard_files(made, "their lookup failed")
         raise
+    for work, file in zip(works, written, strict=True):
+        writing.reading.remembered.wrote_ids(file.path, work.ids.fill_null(-1).to_numpy())
     growth = sum(file.size - work.file.size for work, file in zip(works, written, strict=True))
     rows = RowsWithIds(manifests, tuple(made), (*files, *scan.added_manifests))
     return KeptIds(rows, files, FileTotals(data_bytes=growth))
@@ -138,13 +184,17 @@ def kept_ids(
     for part in _ids_by_key(scan, replaced, how, round_rows):
         for path, one in added.items():
             if part.may_hold(one):
-                everywhere = RowPositions(one.file, np.arange(one.file.rows))
-                of_rows = part.ids_of(key_columns_at(scan.target, everywhere, scan.key_ids))
+                of_rows = part.ids_of(one)
                 ids[path] = np.minimum(ids[path], of_rows) if path in ids else of_rows
     for path, of_rows in ids.items():
         new = of_rows == _NEW
         if not new.all():
             yield FileIds(added[path].written, pa.array(of_rows, pa.int64(), mask=new))
+
+
+def _key_columns(scan: KeyScan, added: AddedFile) -> list[pa.ChunkedArray]:
+    """The key columns of a file of the batch. Raises TransientError."""
+    return key_columns_at(scan.target, RowPositions(added.file, np.arange(added.file.rows)), scan.key_ids)
 
 
 def _live(scan: KeyScan, found: Sequence[RowPositions]) -> Iterator[RowPositions]:
@@ -187,8 +237,8 @@ class _IdsByKey(Protocol):
         """Whether a file may have rows with these keys."""
         ...
 
-    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
-        """The id of each of these keys, `_NEW` for those without one."""
+    def ids_of(self, added: AddedFile) -> Numbers:
+        """The id of each row of a file, `_NEW` for those without one. Raises TransientError."""
         ...
 
 
@@ -196,12 +246,12 @@ def _ids_by_key(
     scan: KeyScan, replaced: Sequence[RowPositions], how: IdReading, round_rows: int
 ) -> Iterator[_IdsByKey]:
     """All replaced rows, in parts. The keys of those that the key index found are rows of the batch's own keys."""
-    places = KeyRows.of(how.keys) if how.keys else None
-    if places is not None:
+    added = how.added.result() if how.added is not None else None
+    if added is not None:
         known = [(one, one.keys) for one in replaced if one.keys is not None]
         replaced = [one for one in replaced if one.keys is None]
         if known:
-            yield _IdsOfBatch(scan, known, how.remembered, places)
+            yield _IdsOfBatch(scan, known, how.remembered, added)
     for part in _rounds(replaced, round_rows):
         yield _IdsOfRows(scan, part, how)
 
@@ -210,22 +260,25 @@ class _IdsOfBatch:
     """Ids by the keys of the batch."""
 
     def __init__(
-        self, scan: KeyScan, found: Sequence[tuple[RowPositions, Numbers]], remembered: KeyMemory, places: KeyRows
+        self, scan: KeyScan, found: Sequence[tuple[RowPositions, Numbers]], remembered: KeyMemory, added: AddedKeys
     ) -> None:
-        self._places = places
-        self._smallest = np.full(len(places) + 1, _NEW, np.int64)
+        self._added = added
+        self._smallest = np.full(added.count + 1, _NEW, np.int64)
         """By row of the keys; the last one stands for unknown keys."""
-        with ThreadPoolExecutor(THREADS) as pool:
-            ids = pool.map(lambda one: ids_at(scan.target, one[0], scan.key_ids, remembered), found)
+        unknown = sum(not remembered.knows_ids(one.file.path) for one, _ in found)
+        with ThreadPoolExecutor(THREADS) if unknown > 1 else nullcontext() as pool:
+            ids = (pool.map if pool else map)(lambda one: ids_at(scan.target, one[0], scan.key_ids, remembered), found)
             for (_, keys), of_rows in zip(found, ids, strict=True):
-                np.minimum.at(self._smallest, keys, of_rows)
+                self._smallest[keys] = np.minimum(self._smallest[keys], of_rows)
+                if np.any(self._smallest[keys] > of_rows):  # a file with several live rows of one key
+                    np.minimum.at(self._smallest, keys, of_rows)
 
     def may_hold(self, _added: AddedFile) -> bool:
         """Every file of a batch has some of its keys."""
         return True
 
-    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
-        found: Numbers = self._smallest[self._places.rows_of(keys[0])]
+    def ids_of(self, added: AddedFile) -> Numbers:
+        found: Numbers = self._smallest[self._added.rows[added.file.path]]
         return found
 
 
@@ -233,6 +286,8 @@ class _IdsOfRows:
     """Ids by the keys of the replaced rows themselves."""
 
     def __init__(self, scan: KeyScan, found: Sequence[RowPositions], how: IdReading) -> None:
+        self._scan = scan
+
         def read(one: RowPositions) -> tuple[list[pa.ChunkedArray], Numbers]:
             if one.keys is None:
                 return keys_and_ids_at(scan.target, one, scan.key_ids, how.remembered)
@@ -249,5 +304,5 @@ class _IdsOfRows:
     def may_hold(self, added: AddedFile) -> bool:
         return all(bounds is None or self._keys.reaches(at, bounds) for at, bounds in enumerate(added.bounds))
 
-    def ids_of(self, keys: Sequence[pa.ChunkedArray]) -> Numbers:
-        return _NEW - 1 - self._keys.newest(self._keys.numbers(keys))
+    def ids_of(self, added: AddedFile) -> Numbers:
+        return _NEW - 1 - self._keys.newest(self._keys.numbers(_key_columns(self._scan, added)))

@@ -218,7 +218,8 @@ def replace_vectors(
             added = np.concatenate(by_path[path])
             rows = BitMap64().union(*(_rows_in(delete, path, deletes, remembered) for delete in before))
             known += len(rows)
-            wanted.append(DeletedRows(file, rows | bitmap_of(added), frozenset(d.id for d in before), added))
+            rows |= bitmap_of(added)
+            wanted.append(DeletedRows(file, rows, frozenset(d.id for d in before), added))
             replaced += [delete.id for delete in before if _is_only_about(delete, path, place)]
     with _trying("deletion vectors could not be written"):
         written = write_vectors(place, wanted, name, remembered.wrote_vector)

@@ -109,6 +109,12 @@ class _Known:
     gone: _Gone | None = None
     states_ids: bool | None = None
     """Whether the file has a column with the ids of its rows; None if that was not asked."""
+    ids: Positions | None = None
+    """The ids in that column, below 0 for rows without; None if it is not remembered as a whole."""
+
+    @property
+    def key_bytes(self) -> int:
+        return sum(map(_size, self.columns.values())) + (0 if self.ids is None else self.ids.nbytes)
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ class KeyMemory:
                 self._forget_positions(self._vectors.pop(path).room)
             for path in self._known.keys() - set(paths):
                 known = self._known.pop(path)
-                size = sum(_size(columns) for columns in known.columns.values())
+                size = known.key_bytes
                 self._key_bytes -= size
                 self._room.give(size)
                 self._forget_deleted(known.gone)
@@ -195,6 +201,21 @@ class KeyMemory:
         with self._lock:
             own = self._vectors.get(vector.path)
         return None if own is None else own.deleted
+
+    def wrote_ids(self, path: str, ids: Positions) -> None:
+        """Remember the ids in a data file that was just written, below 0 for rows without, if there is room."""
+        known = self.of(path)
+        known.states_ids = True
+        with self._lock:
+            fits = known.ids is None and self._key_bytes + ids.nbytes <= self._limits.key_bytes
+            if fits and self._room.take(ids.nbytes):
+                known.ids = ids
+                self._key_bytes += ids.nbytes
+
+    def knows_ids(self, path: str) -> bool:
+        """Whether the ids of rows of a file are known without opening it."""
+        known = self.of(path)
+        return known.ids is not None or known.states_ids is False
 
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
@@ -359,6 +380,9 @@ def _ids(groups: "_FileGroups", found: RowPositions) -> Positions:
     ids = found.positions + (found.file.first_row_id or 0)
     if not groups.states_ids:
         return ids
+    if groups.ids is not None:
+        stated_ids = groups.ids[found.positions]
+        return np.where(stated_ids < 0, ids, stated_ids)
     done = 0
     for number, places in _by_group(groups, found.positions):
         (stated,) = _taken(groups, number, (ROW_ID.field_id,), places)
@@ -437,6 +461,11 @@ class _FileGroups:
         if self._known.states_ids is None:
             self._known.states_ids = bool(self._projection.source(ROW_ID.field_id))
         return self._known.states_ids
+
+    @property
+    def ids(self) -> Positions | None:
+        """The ids in that column, below 0 for rows without, if they are remembered."""
+        return self._known.ids
 
     def columns(self, number: int, ids: tuple[int, ...]) -> _Columns:
         """The key columns of a row group. Raises OSError."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -18,6 +19,7 @@ from calve.catalog.lineage import next_row_id
 from calve.errors import TransientError
 from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.files.position_deletes import RowPositions
 from calve.keylookup import search
 from calve.keylookup.ordered import OrderedResolver
 from calve.keylookup.row_ids import IdReading, kept_ids
@@ -25,7 +27,7 @@ from calve.keylookup.search import search_here
 from calve.model.change import ORDER
 from calve.model.files import Content, WrittenFile
 from calve.model.spec import KeyIndexUse, OnForeignCommit, WriteOptions
-from calve.reader.key_positions import KeyMemory, PositionFinder
+from calve.reader.key_positions import KeyMemory, PositionFinder, ids_at
 from calve.write.row_ids import RowIdWriter
 from tests.support.foreign import Row, live_entries_of
 from tests.support.id_schedules import Schedule, change_keys
@@ -116,12 +118,34 @@ def test_version_2_writes_nothing_again(tmp_path: Path) -> None:
     table.close()
 
 
-def test_of_several_rows_of_a_key_the_smallest_id_is_kept(table: KeyedTable) -> None:
-    table.commit(table.data([row(5), row(1)]), table.data([row(1, "b")]))
-    before = {e.data_file.file_path for e in live_entries_of(table)}
+@pytest.mark.parametrize("index", [KeyIndexUse.OFF, KeyIndexUse.ON])
+@pytest.mark.parametrize("files", [[[5, 1], [1]], [[5, 1, 1, 1]], [[5, 1, 1], [1, 1]]])
+def test_of_several_rows_of_a_key_the_smallest_id_is_kept(
+    tmp_path: Path, files: list[list[int]], index: KeyIndexUse
+) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], version=3, index=index)
+    table.commit(*(table.data([row(number, str(at)) for at, number in enumerate(numbers)]) for numbers in files))
+    assert sum(not e.data_file.content for e in live_entries_of(table)) == len(files)
     table.apply([table.data([row(1, "c")])], [row(1, "c")])
-    assert len(before) == 2
     assert lineage_of(table.table)[1].row_id == 1
+    table.close()
+
+
+def test_ids_that_were_just_written_are_those_that_the_files_state(tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], version=3, index=KeyIndexUse.ON)
+    apply(table, [[row(number) for number in range(9)]])
+    for first in range(4):
+        apply(table, [[row(number, "b") for number in range(first, 12, 2)], [row(20 + first)]])
+    scan, stated = table.resolver._last, 0
+    assert scan is not None
+    for file in (candidate.file for candidate in scan.candidates):
+        everywhere, known = RowPositions(file, np.arange(file.rows)), table.resolver._remembered
+        stated += known.of(file.path).ids is not None
+        assert ids_at(scan.target, everywhere, (1,), known).tolist() == (
+            ids_at(scan.target, everywhere, (1,), KeyMemory()).tolist()
+        )
+    assert stated == 3, "they are not read back"
+    table.close()
 
 
 def test_a_row_that_an_equality_delete_deleted_has_no_id_to_keep(table: KeyedTable) -> None:
