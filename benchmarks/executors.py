@@ -29,7 +29,7 @@ from calve.keylookup.indexed import IndexedSearch, IndexLimits
 from calve.keylookup.resolver import DriverLimits, PositionResolver
 from calve.pipeline import start
 from calve.spark.session import embedded_session
-from tests.faults.on_cluster import replace_by
+from tests.support.names import replace_by
 from tests.support.servers.cluster import started
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from calve.changelog.row_numbers import order_by
 from calve.iceberg.files.store import open_input
+from calve.iceberg.files.vectors import NOTHING, Positions
 from calve.iceberg.schema.readable import ReadTarget
 from calve.model.changelog import ChangedFile, Deletes, Transition
 from calve.model.scan import DeleteFile, DeleteKind, FileSplit
-from calve.reader.deletes import NOTHING, Positions, TaskDeletes
+from calve.reader.deletes import TaskDeletes
 from calve.reader.key_sets import KeySet, distinct
 from calve.reader.projection import Projection, field_id
 from calve.reader.row_groups import GroupBounds, GroupTest

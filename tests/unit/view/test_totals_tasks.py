@@ -126,7 +126,7 @@ def tables_of(pieces: Sequence[PieceContents], store: StateStore) -> Iterator[pa
         yield from piece.tables(store)
 
 
-@pytest.mark.parametrize(("kind", "make"), KINDS, ids=str)
+@pytest.mark.parametrize(("kind", "make"), KINDS, ids=[str(kind) for kind, _ in KINDS])
 def test_a_hash_depends_on_the_group_and_on_nothing_beside_it(kind: pa.DataType, make: Any) -> None:
     values = [make(n) for n in range(40)] + [None]
     table = pa.table({"_calve__g0": pa.array(values, kind), "n": range(41)})
