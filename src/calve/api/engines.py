@@ -378,6 +378,7 @@ def _trino(table: ReadableTable) -> Recipe:
     if table.catalog.type is CatalogType.EMBEDDED:
         schema, file = _text(table.namespace), _text(table.metadata_location.rpartition("/")[2])
         lines.append("# then, in Trino")
+        lines.append(f"CREATE SCHEMA IF NOT EXISTS {_dotted(table.label)}.{quoted_name(table.namespace)};")
         lines.append(
             f"CALL {_dotted(table.label)}.system.register_table(schema_name => {schema}, "
             f"table_name => {_text(table.name.name)}, table_location => {_text(table.location)}, "
@@ -428,6 +429,7 @@ def _trino_rest(table: ReadableTable) -> list[str]:
     if "rest.sigv4-enabled" in found:
         lines += [
             "iceberg.rest-catalog.security=SIGV4",
+            "# in older versions of Trino: iceberg.rest-catalog.sigv4-enabled=true",
             f"iceberg.rest-catalog.signing-name={found['rest.signing-name']}",
         ]
     elif "credential" in found or "token" in found:

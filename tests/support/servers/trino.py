@@ -10,7 +10,7 @@ import re
 import time
 import urllib.request
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -41,7 +41,8 @@ http-server.http.port={port}
 node.bind-ip=127.0.0.1
 node.internal-address=127.0.0.1
 discovery.uri=http://127.0.0.1:{port}
-catalog.config-dir={catalogs}
+catalog.management=dynamic
+catalog.store=memory
 plugin.dir={plugins}
 query.max-memory-per-node=300MB
 """
@@ -62,16 +63,14 @@ _NOT_YET = frozenset({"NO_NODES_AVAILABLE", "SERVER_STARTING_UP"})
 
 
 class Trino:
-    """One node with one catalog, `iceberg`."""
+    """One node with one catalog, `iceberg`, and those that are created later."""
 
     def __init__(self, folder: Path, lakehouse: Lakehouse) -> None:
-        home, port, catalogs = jars_of("trino"), free_port(), folder / "catalogs"
-        catalogs.mkdir()
-        (catalogs / "iceberg.properties").write_text(
-            _CATALOG.format(catalog=lakehouse.catalog.uri, store=lakehouse.store.uri)
-        )
+        home, port = jars_of("trino"), free_port()
+        lines = _CATALOG.format(catalog=lakehouse.catalog.uri, store=lakehouse.store.uri).splitlines()
+        self._catalog = dict(line.split("=", 1) for line in lines)
         settings, levels = folder / "config.properties", folder / "log.properties"
-        settings.write_text(_NODE.format(port=port, catalogs=catalogs, plugins=home / "plugin"))
+        settings.write_text(_NODE.format(port=port, plugins=home / "plugin"))
         levels.write_text("io.trino=WARN\n")
         own = {"config": settings, "log.levels-file": levels, "node.environment": "test", "node.id": uuid.uuid4()}
         own |= {"node.data-dir": folder / "data"}
@@ -84,14 +83,15 @@ class Trino:
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
-                self.rows("SELECT count(*) AS n FROM iceberg.information_schema.schemata")
+                self.rows("SELECT count(*) AS n FROM system.runtime.nodes")
             except NotYetError:
                 if time.monotonic() > deadline:
                     self.stop()
                     raise
                 time.sleep(0.2)
             else:
-                return
+                break
+        self.create_catalog("iceberg", self._catalog)
 
     def rows(self, query: str) -> Rows:
         """What it answers, as plain Python values."""
@@ -108,6 +108,12 @@ class Trino:
                 break
             page = self._fetched(page["nextUri"])
         return [{name: _plain(types[name], value) for name, value in zip(types, row, strict=True)} for row in rows]
+
+    def create_catalog(self, name: str, properties: Mapping[str, str]) -> None:
+        """What a properties file in `etc/catalog` does before a start."""
+        others = {key: value for key, value in properties.items() if key != "connector.name"}
+        given = ", ".join(f"\"{key}\" = '{value}'" for key, value in others.items())
+        self.rows(f'CREATE CATALOG "{name}" USING {properties["connector.name"]} WITH ({given})')
 
     def table_rows(self, table: str) -> Rows:
         """The rows of a table, as `namespace.table`."""
