@@ -175,6 +175,8 @@ class FeedThread(ABC):
         self._pace = pace
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        """Set when nothing more is delivered. The thread may be alive for a moment after that."""
 
     def start(self, run: SinkRun, take: Take) -> None:
         self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
@@ -210,6 +212,7 @@ class FeedThread(ABC):
         except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
             self._failure = error
         finally:
+            self._over.set()
             self._signals.wake()
 
     def _rest(self, run: SinkRun, started: float, *, least: float = 0.0) -> None:
@@ -247,7 +250,7 @@ class SourceFeed(FeedThread):
 
     def await_idle(self, asked: int, timeout: float) -> bool:
         with self._idle:
-            over = self._idle.wait_for(lambda: self._answered >= asked or not self.alive, timeout)
+            over = self._idle.wait_for(lambda: self._answered >= asked or self._over.is_set(), timeout)
             return over and self._failure is None
 
     @property
@@ -260,7 +263,6 @@ class SourceFeed(FeedThread):
             super()._main(run, take)
         finally:
             with self._idle:
-                self._answered = self._asked
                 self._idle.notify_all()
 
     def _loop(self, run: SinkRun, take: Take) -> None:

@@ -19,12 +19,13 @@ COLUMNS = "id BIGINT, v STRING"
 
 def put(folder: Path, form: str, number: int, rows: list[dict[str, Any]]) -> None:
     folder.mkdir(exist_ok=True)
-    path = folder / f"{number}.{form}"
+    path = folder / f".{number}.{form}"
     if form == "json":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         schema = pa.schema({"id": pa.int64(), "v": pa.string(), "op": pa.string(), "seq": pa.int64()})
         pq.write_table(pa.Table.from_pylist(rows, schema), path, store_schema=False)
+    path.rename(folder / f"{number}.{form}")  # complete at once: a sink may be reading
 
 
 def upsert(number: int, op: str, seq: int) -> dict[str, Any]:
