@@ -176,7 +176,7 @@ class FeedThread(ABC):
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        """Set when nothing more is delivered. The thread may be alive for a moment after that."""
+        """Set when nothing more is delivered."""
 
     def start(self, run: SinkRun, take: Take) -> None:
         self._thread = threading.Thread(target=self._main, args=(run, take), name="calve-feed", daemon=True)
@@ -193,6 +193,14 @@ class FeedThread(ABC):
     @property
     def failure(self) -> BaseException | None:
         return self._failure
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is delivered: its thread has done its work, if it was started at all.
+
+        A thread is alive for a moment longer than it works, so that is not enough to wait for.
+        """
+        return self._over.is_set() or not self.alive
 
     @abstractmethod
     def _loop(self, run: SinkRun, take: Take) -> None:
@@ -250,7 +258,7 @@ class SourceFeed(FeedThread):
 
     def await_idle(self, asked: int, timeout: float) -> bool:
         with self._idle:
-            over = self._idle.wait_for(lambda: self._answered >= asked or self._over.is_set(), timeout)
+            over = self._idle.wait_for(lambda: self._answered >= asked or self.is_over, timeout)
             return over and self._failure is None
 
     @property

@@ -290,7 +290,7 @@ class LetterFeed(FeedThread):
 
     def await_idle(self, asked: int, timeout: float) -> bool:
         del asked
-        return self._over.wait(timeout) and self.done
+        return (self.is_over or self._over.wait(timeout)) and self.done
 
     @property
     def _hurried(self) -> bool:

@@ -118,12 +118,13 @@ def test_a_question_is_answered_although_a_look_at_the_source_takes_longer_than_
     assert feed.await_idle(asked, 0)
 
 
-def test_who_asks_a_feed_that_has_just_ended_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_asks_a_feed_that_was_not_started_or_has_just_ended_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("calve.pipeline.feed.use_pool", lambda *_: None)
     sink = ManualSink(SPEC)
     feed = SourceFeed(
         cast("SparkSession", None), cast("Source", Waiting(0)), Rests(sink, most=1), sink.outer, SPEC.pace
     )
+    assert feed.await_idle(feed.ask(), 30), "nothing is to be read: it is not started"
     feed._thread = threading.current_thread()  # a thread is alive for a moment longer than it delivers
     feed._main(sink.run, cast("Any", None))
     assert feed.failure is None
