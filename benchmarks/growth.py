@@ -7,7 +7,7 @@
 size in a process of its own. `--full` adds 100M rows, which needs about 12 GB of disk and an hour. The time of a batch
 is the sum of its phases; CPU is that of the process and its JVM from one batch to the next, maintenance included. The
 first batch makes the key index (`KEY INDEX = 'auto'`), and its phase `index` is the time that takes. Then the sink is
-stopped and started twice: with its index (a cold cache), and without (a lost index, which is made anew).
+stopped and started twice: with its index (a cold cache), and without (a lost index, which is rebuilt).
 The bar: once the index is there, batches on the largest table take at most 1.5x of those on the smallest.
 
 `partitions`: a table of a million rows and 1,000 partitions. `columns`: one of 100,000 rows with 500 columns, and

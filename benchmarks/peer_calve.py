@@ -93,7 +93,7 @@ class Batches:
 
 
 def index_of(table: Table, state: StateStore) -> dict[str, object]:
-    """How large the key index is, and how long it takes to make it anew."""
+    """How large the key index is, and how long it takes to rebuild it."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     name = next((said["calve.key-index"] for said in reversed(summaries) if "calve.key-index" in said), None)
     if name is None:

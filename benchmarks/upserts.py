@@ -11,7 +11,7 @@ system has its turn, and its time is printed apart: no other system pays for it.
 the Iceberg runtime, and those without equality deletes by DuckDB and pyiceberg as well; all are checked against the
 reference. `--fresh` reads a copy of the first table, too, that was written at once, and the table with position deletes
 once more after `calve maintain` (`by hand`): before, it is what the sink itself makes of it. Of the key index its size
-and the time to make it anew are printed.
+and the time to rebuild it are printed.
 """
 
 import argparse
@@ -187,7 +187,7 @@ def _index_lines(index: dict[str, Any]) -> Iterator[str]:
     if index:
         yield (
             f"key index of {index['runs']} runs: {index['bytes_per_row']:.1f} bytes per row, "
-            f"made anew in {index['seconds_per_million']:.2f} s per million rows"
+            f"rebuilt in {index['seconds_per_million']:.2f} s per million rows"
         )
 
 

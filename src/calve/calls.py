@@ -38,7 +38,7 @@ def for_users(called: Called) -> Called:
 
 
 def check_mapping(name: str, given: object) -> None:
-    """Refuse what is no mapping of names to strings; None is an empty one. Values may be secrets and are not shown."""
+    """Refuse anything but a mapping of names to strings, or None. Values may be secrets and are not shown."""
     texts = isinstance(given, Mapping) and all(isinstance(one, str) for pair in given.items() for one in pair)
     if given is not None and not texts:
         raise InvalidInput(f"{name} must be a mapping of names to strings", hint=f'Write {name}={{"name": "value"}}.')

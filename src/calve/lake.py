@@ -100,7 +100,7 @@ class TableRef:
 
 
 def check_table(function: str, given: object) -> None:
-    """Refuse what is no table of a lake, such as its name alone. Raises InvalidInput."""
+    """Refuse anything but a table of a lake, such as its name alone. Raises InvalidInput."""
     if not isinstance(given, TableRef):
         raise InvalidInput(
             f"{function} takes a table of a lake",

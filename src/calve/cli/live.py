@@ -15,7 +15,7 @@ from calve.model.health import Health, Status
 
 REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
-"""Seconds between two lines about a sink whose state does not change, where the output is no terminal."""
+"""Seconds between two lines about a sink whose state does not change, where the output is not a terminal."""
 
 Statuses = Callable[[], Sequence[Status]]
 

@@ -32,7 +32,7 @@ Token = Annotated[
     typer.Option(
         "--token",
         envvar="CALVE_TOKEN",
-        help="Who sees the page needs it. Better set in the environment: the list of processes shows arguments.",
+        help="Required to see the page. Better set in the environment: the list of processes shows arguments.",
     ),
 ]
 

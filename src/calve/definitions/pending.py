@@ -8,8 +8,8 @@ Arrow, whose imports alone take a second.
 Whoever edits holds the lock of the home folder (`editing`). A process that moves edits to the metastore commits them
 there first and removes them here afterwards. In between they are in both places, which is harmless: steps can be
 repeated, and nobody edits meanwhile. If it dies there, the next one moves them again, before it edits anything.
-Who reads both places looks here before and after: the same edits mean that nothing was edited in between
-(`MetastoreDefinitions`), or reads both in one transaction (`copies.py`).
+A reader of both places looks here before and after, and the same edits mean that nothing was edited in between
+(`MetastoreDefinitions`); or it reads both in one transaction (`copies.py`).
 """
 
 import fcntl

@@ -195,7 +195,7 @@ def _csv_rows(lines: Iterator[bytes], options: Mapping[str, str]) -> Iterator[li
         text = line.decode("utf-8", "replace")
         if not text.strip():
             continue
-        # An empty string in quotes is no null. The parser does not tell them apart, so both count as strings then.
+        # An empty string in quotes is not null. The parser cannot tell them apart, so both count as strings then.
         kept = '""' in text
         for row in csv.reader([text], delimiter=options.get("sep", ","), escapechar="\\"):
             yield [None if cell == null or (not cell and not kept) else cell for cell in row]

@@ -154,7 +154,7 @@ class HeldPlan:
     def close(self) -> None:
         """No more parts will come; the hold is not moved any more."""
         self._ended.set()
-        self._thread.join()  # a hold that is moved after its end would begin anew
+        self._thread.join()  # a hold that is moved after its end would start again
         with self._lock:
             ends = self._open and not self._parts
             self._open = False

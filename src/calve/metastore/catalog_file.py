@@ -52,7 +52,7 @@ def current_metadata(config: MetastoreConfig, component: str) -> str | None:
     except FileNotFoundError:
         return ""
     except OSError:
-        return None  # who opens the metastore reports it
+        return None  # opening the metastore reports it
     with naming(database, "metastore"), closing(connect(database)) as connection, connection:
         return metadata_locations(connection, config.namespace).get(component, "")
 

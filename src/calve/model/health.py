@@ -335,7 +335,7 @@ class Status:
         return replace(fresh, **{name: getattr(before, name) for name in _KEPT})
 
     def entered(self, health: Health, now_ms: int, cause: str = "", hint: str = "") -> "Status":
-        """This status after a change of state; the same state with another cause is no change of its history."""
+        """This status after a change of state; the same state with another cause does not change the history."""
         if self.states and self.states[-1].health is health is self.health:
             return replace(self, cause=cause, hint=hint, updated_ms=now_ms)
         change = StateChange(health, now_ms, cause, hint, self.run)

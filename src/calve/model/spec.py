@@ -345,7 +345,7 @@ Envelope = NoEnvelope | Upsert | Debezium | Diff | ChangeRows
 
 
 def check_envelope(given: object) -> None:
-    """Refuse what is no envelope; None is the default one. Raises InvalidInput."""
+    """Refuse anything but an envelope; None is the default one. Raises InvalidInput."""
     if given is not None and not isinstance(given, Envelope):
         raise InvalidInput(
             "unknown envelope",

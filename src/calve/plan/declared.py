@@ -1,8 +1,7 @@
 """Statements of a pipeline file beside the stored ones: how they are stored, and in what they differ.
 
 Two statements differ if they mean something different. Comments, layout, the order of options, the case of names
-without quotes, and other spellings of a value (`'60s'` and `'1m'`) are no difference. Secrets are compared but never
-shown.
+without quotes, and the spelling of a value (`'60s'` and `'1m'`) do not count. Secrets are compared but never shown.
 """
 
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from calve.sql.options import Option, OptionName, Options, SecretLiteral, Secret
 S = TypeVar("S", bound=st.Create)
 
 START_OPTIONS: Final = (SinkOptions.RESUME.name, SinkOptions.SNAPSHOT.name, SinkOptions.ADOPT.name)
-"""Options that act once, when a sink is created: later they are no difference."""
+"""Options that act once, when a sink is created: later they do not count as a difference."""
 
 _KEYWORDS: Final = frozenset(
     {

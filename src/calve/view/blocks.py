@@ -250,7 +250,7 @@ class PieceContents:
         """The record; `rows` are those of a piece without parts."""
         metadata = {_STATIC: self.static.encode()}
         if self.parts is not None:
-            # Without the columns of totals: who does not know parts must not take this for a piece without rows.
+            # Without the columns of totals: an older version must not take this for a piece without rows.
             rows = pa.table(
                 {"part": [json.dumps(astuple(part)) for part in self.parts]}, pa.schema([("part", "string")])
             )

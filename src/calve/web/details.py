@@ -25,7 +25,7 @@ class SinkDetails:
         self._number = 0
         """Of the last change."""
         self._oldest = 0
-        """Who knows only older changes starts over."""
+        """A client that knows only older changes starts over."""
         self._made_of: dict[str, tuple[object, ...]] = {}
         self._parts: dict[str, tuple[int, Any]] = {}
         self._commits: dict[str, tuple[int, Json]] = {}

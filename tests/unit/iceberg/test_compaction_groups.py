@@ -1,4 +1,4 @@
-"""Which files are written anew together."""
+"""Which files are rewritten together."""
 
 from dataclasses import replace
 

@@ -273,7 +273,7 @@ def test_deletes_that_reach_no_row_leave_with_the_next_compaction(table: Foreign
     table.commit(table.equality(["id"], [row(7)]))
     done = calve.compact(table.ref)
     assert done is not None
-    assert (done.files_before, done.files_after) == (0, 0), "no data file is written anew for them"
+    assert (done.files_before, done.files_after) == (0, 0), "no data file is rewritten for them"
     assert [f["file_path"] for f in table.table.inspect.files().to_pylist()] == [file.path]
     assert calve.compact(table.ref) is None
 
