@@ -12,7 +12,8 @@ What is fitted, and to which results:
 
 What is not fitted is what the code does, with its own numbers: pages and parts of the key index, and the memory that
 keeps parts. Everything else is an assumption, and stated as one. `growth.py` measures larger tables: if its results are
-there, the prediction is printed beside them.
+there, the prediction is printed beside them. Batches of more keys than the driver looks up itself are the work of
+executors: `by_tasks` predicts them.
 """
 
 import argparse
@@ -29,6 +30,7 @@ import numpy as np
 from harness import RESULTS
 
 from calve.keylookup.index.parts import PAGE, PART_BYTES
+from calve.keylookup.indexed import BY_MEASUREMENT
 from calve.reader.resources import memory_on
 
 ENTRY_BYTES = 16
@@ -37,6 +39,8 @@ WHOLE_SHARE = 1 / 4
 """From this share of its pages on, a part is read as a whole."""
 FENCE_BYTES = 16
 """Of every page, in the driver's memory."""
+DRIVER_KEYS = BY_MEASUREMENT.keys
+"""The most changes of a batch that the driver looks up; executors look up more."""
 COMMIT_PHASES = ("load", "check", "plan", "index", "lookup", "commit", "tidy")
 SMALL_TABLE = 5_000_000
 _STREAM = re.compile(r"\d+ x ([\d,]+) changes on ([\d,]+) rows, between two commits")
@@ -49,7 +53,7 @@ class Assumptions:
     """What nobody measured here."""
 
     machine_gb: float = 32.0
-    """Memory of the driver's machine; 1/32 of it, at most 1 GB, keeps parts of the index."""
+    """Memory of the driver's machine; `calve.reader.resources` says how much of it keeps parts of the index."""
     row_bytes: float = 100.0
     """Of a row in Parquet."""
     file_mb: float = 128.0
@@ -67,6 +71,16 @@ class Assumptions:
     """Per hour of a core."""
     maintenance: float = 2.0
     """CPU of a stream and all of its maintenance, as a ratio to the stream's own."""
+    executors: int = 100
+    """Of one core each, for batches that they look up."""
+    executor_gb_per_second: float = 0.1
+    """That each of them reads."""
+    task_cpu: float = 4.0
+    """CPU of a change in Spark tasks, as a ratio to that in the driver."""
+    job_seconds: float = 5.0
+    """Of Spark's own work for the jobs of a batch."""
+    file_ms: float = 0.1
+    """Of the driver, for each data file that a batch deletes rows of."""
 
 
 PAPER = Assumptions()
@@ -260,6 +274,42 @@ def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = 
     )
 
 
+@dataclass(frozen=True)
+class TaskPrediction:
+    """A batch whose keys executors look up, each in its range of hashes."""
+
+    rows: float
+    changes: int
+    computing: float
+    """Seconds in which they read, convert, shuffle and write."""
+    reading: float
+    """Seconds in which they read the whole index, each its range of every part."""
+    driver_seconds: float
+    """In which only the driver works: Spark's own part, and manifests of the deletes."""
+
+    @property
+    def seconds(self) -> float:
+        """From its first record to the commit; nothing overlaps."""
+        return self.computing + self.reading + self.driver_seconds
+
+    @property
+    def rate(self) -> float:
+        """Changes per second, one batch after the other."""
+        return self.changes / self.seconds
+
+
+def by_tasks(measured: Measured, rows: float, changes: int, paper: Assumptions = PAPER) -> TaskPrediction:
+    """A batch that is too large for the driver."""
+    alone = predict(measured, rows, changes, paper)
+    return TaskPrediction(
+        rows,
+        changes,
+        computing=measured.cpu_per_million * paper.task_cpu * changes / 1e6 / paper.executors,
+        reading=alone.index_gb / (paper.executor_gb_per_second * paper.executors),
+        driver_seconds=measured.batch.fixed + paper.job_seconds + alone.touched_files * paper.file_ms / 1000,
+    )
+
+
 def rows_until(measured: Measured, changes: int, factor: float, paper: Assumptions = PAPER) -> float:
     """From how many rows on a batch takes so many times as long as on a small table."""
     small = predict(measured, SMALL_TABLE, changes, paper).seconds
@@ -313,6 +363,12 @@ def main() -> None:
                 f"with any executors; ${one.dollars_per_million:.4f} per million changes"
             )
         print(f"twice as slow from {rows_until(measured, changes, 2.0):.2e} rows on")
+    for rows in (1e9, 1e10, 1e11):
+        large = by_tasks(measured, rows, 2 * DRIVER_KEYS)
+        print(
+            f"{rows:.0e} rows, {large.changes:,} changes, {PAPER.executors} executors: {large.seconds:.1f} s, "
+            f"{large.reading:.1f} s of them reading the index; {large.rate:,.0f} changes/s"
+        )
     for rows, changes, seconds in measured.grown:
         print(f"measured on {rows:,} rows: {seconds:.2f} s, predicted {predict(measured, rows, changes).seconds:.2f} s")
 

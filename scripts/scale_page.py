@@ -13,12 +13,14 @@ PAGE = ROOT / "docs" / "scale.md"
 sys.path.append(str(ROOT / "benchmarks"))
 
 from cost_model import (  # noqa: E402 - a folder of scripts, not a package
+    DRIVER_KEYS,
     ENTRY_BYTES,
     LOCAL,
     PAPER,
     Line,
     Measured,
     Prediction,
+    by_tasks,
     limits,
     predict,
     read_results,
@@ -54,15 +56,23 @@ MEANINGS = {
     "storage_dollars": "dollars for a GB and month",
     "core_dollars": "dollars for an hour of a core",
     "maintenance": "CPU of a stream with all of its maintenance, to that of the stream alone",
+    "executors": "executors of one core each, for batches that the driver does not look up",
+    "executor_gb_per_second": "GB per second that each executor reads",
+    "task_cpu": "CPU of a change in Spark tasks, to that in the driver",
+    "job_seconds": "seconds of Spark's own work for the jobs of such a batch",
+    "file_ms": "ms of the driver for each data file that such a batch deletes rows of",
 }
 EXECUTORS = """
-Executors take part in large batches only: they read, convert, shuffle and write. What the committer does is done by the
-driver, so it bounds the rate of a sink whatever their number: the last column is the same for one executor and for 100.
-With 100 executors, batches should be as large as the latency allows, so that the fixed part of a commit is paid less
-often; what is left to gain is to look keys up and to read the index on executors, each for its range of hashes.
+The driver looks up the keys of batches up to {driver_keys}: for them the last column is the same for one executor and
+for 100. Executors look up the keys of larger ones: each owns a range of hashes, and reads that range of every part of
+the index. A batch then reads the whole index, whatever its size. So with {executors} executors, batches should be as
+large as the latency allows.
+
+### {executors} executors
 """
 SIZES = (5e6, 1e8, 1e9, 1e10, 1e11)
 BATCHES = (1_000, 100_000, 1_000_000)
+LARGE_SIZES, LARGE_BATCHES = (1e9, 1e10, 1e11), (10_000_000, 100_000_000)
 
 
 def page() -> str:
@@ -76,8 +86,9 @@ def page() -> str:
             *_table(["assumption", ""], ([MEANINGS[name], f"{value:g}"] for name, value in asdict(PAPER).items())),
             "\n## What it predicts\n",
             *(line for changes in BATCHES for line in _predictions(measured, changes)),
-            EXECUTORS,
-            "## What breaks first\n",
+            EXECUTORS.format(driver_keys=f"{DRIVER_KEYS:,}", executors=PAPER.executors),
+            *_by_tasks(measured),
+            "\n## What breaks first\n",
             *_breaks(measured),
             *_grown(measured),
             "\n## Measured in\n",
@@ -155,6 +166,21 @@ def _cells(one: Prediction, local: Prediction) -> list[str]:
     dollars = [f"{one.dollars_per_million:.4f}", number(one.storage_dollars)]
     seconds = [number(one.seconds), number(local.seconds)]
     return [_power(one.rows), *seconds, number(one.index_gb), read, files, *dollars, number(one.rate)]
+
+
+def _by_tasks(measured: Measured) -> Iterator[str]:
+    head = [
+        "rows",
+        "changes of a batch",
+        "seconds of it",
+        "computing",
+        "reading the index",
+        "driver alone",
+        "changes/s",
+    ]
+    found = (by_tasks(measured, rows, changes) for rows in LARGE_SIZES for changes in LARGE_BATCHES)
+    parts = ((one, (one.seconds, one.computing, one.reading, one.driver_seconds, one.rate)) for one in found)
+    yield from _table(head, ([_power(one.rows), f"{one.changes:,}", *map(number, cells)] for one, cells in parts))
 
 
 def _power(rows: float) -> str:

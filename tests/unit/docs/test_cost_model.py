@@ -94,3 +94,14 @@ def test_larger_tables_of_growth_are_compared_and_not_fitted(model: Any, results
 def test_without_results_it_says_what_it_needs(model: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs results of stream.py and upserts.py"):
         model.read_results(tmp_path)
+
+
+def test_executors_share_what_a_large_batch_reads_and_the_driver_does_not(model: Any, results: Path) -> None:
+    measured, changes = model.read_results(results), 2 * model.DRIVER_KEYS
+    few, many = (
+        model.by_tasks(measured, 1e10, changes, model.replace(model.PAPER, executors=executors))
+        for executors in (10, 100)
+    )
+    assert (many.computing, many.reading) == pytest.approx((few.computing / 10, few.reading / 10))
+    assert many.driver_seconds == few.driver_seconds
+    assert few.rate < many.rate < 10 * few.rate
