@@ -32,6 +32,7 @@ from harness import RESULTS
 from calve.keylookup.index.parts import PAGE, PART_BYTES
 from calve.keylookup.indexed import BY_MEASUREMENT
 from calve.reader.resources import memory_on
+from calve.storage.state import JOINED_GAP
 
 ENTRY_BYTES = 16
 """Of the index, for a key of one integer: a hash and a place."""
@@ -62,6 +63,8 @@ class Assumptions:
     request_ms: float = 15.0
     """Of a ranged read of an object."""
     requests_at_once: int = 64
+    joined_gap: int = JOINED_GAP
+    """Bytes between two ranges of an object up to which they are one read."""
     put_dollars: float = 5.0
     """Per million PUT, POST and LIST requests of an object store."""
     get_dollars: float = 0.4
@@ -84,7 +87,15 @@ class Assumptions:
 
 
 PAPER = Assumptions()
-LOCAL = replace(PAPER, read_gb_per_second=2.0, request_ms=0.1, requests_at_once=4, put_dollars=0.0, get_dollars=0.0)
+LOCAL = replace(
+    PAPER,
+    read_gb_per_second=2.0,
+    request_ms=0.1,
+    requests_at_once=4,
+    joined_gap=0,
+    put_dollars=0.0,
+    get_dollars=0.0,
+)
 """With the state location on a local disk."""
 
 
@@ -250,7 +261,7 @@ def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = 
     if touched / pages >= WHOLE_SHARE:
         requests, read = index_bytes / PART_BYTES, index_bytes
     else:
-        requests, read = touched, touched * PAGE * ENTRY_BYTES
+        requests, read = joined_pages(pages, touched, paper.joined_gap)
     requests, read = requests * (1 - kept), read * (1 - kept)
     reading = max(read / (paper.read_gb_per_second * 1e9), requests * paper.request_ms / 1000 / paper.requests_at_once)
     files = max(1.0, rows * paper.row_bytes / (paper.file_mb * 1e6))
@@ -272,6 +283,17 @@ def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = 
         dollars_per_million=requests_dollars * 1e6 / changes + cores,
         storage_dollars=size_gb * paper.storage_dollars,
     )
+
+
+def joined_pages(pages: float, touched: float, gap: int) -> tuple[float, float]:
+    """Reads, and bytes, of pages that are spread evenly; gaps between neighbours follow an exponential distribution."""
+    page = PAGE * ENTRY_BYTES
+    mean = (pages / touched - 1) * page
+    if not gap or mean <= 0:
+        return touched, touched * page
+    apart = math.exp(-gap / mean)
+    skipped = mean - gap * apart / (1 - apart) if apart < 1 else 0.0  # the mean of gaps that are read
+    return touched * apart, touched * (page + (1 - apart) * skipped)
 
 
 @dataclass(frozen=True)

@@ -38,9 +38,9 @@ page), for changes of uniform keys, the worst case of a look-up: changes of rece
 INDEX = """
 Beyond small tables, a batch also reads what memory does not keep of the key index. The index has a hash and a place for
 every row, sorted by hash, in pages of 512 entries and parts of 32 MB. It may keep 1/12 of the machine's memory, 4 GB at
-most. Of other parts a batch reads the pages that its keys point to or, if those are a quarter of a part, all of it. So
-reads grow with the table until its pages are many times the changes of a batch, and are one page per change from there
-on.
+most. Of other parts a batch reads the pages that its keys point to or, if those are a quarter of a part, all of it.
+Pages of an object store that are close to each other are one read. So reads grow with the table until its pages are
+many times the changes of a batch, and are one page per change from there on.
 
 ## Assumptions
 """
@@ -51,6 +51,7 @@ MEANINGS = {
     "read_gb_per_second": "GB per second that the driver reads from the state location",
     "request_ms": "ms of one ranged read of an object",
     "requests_at_once": "reads at the same time",
+    "joined_gap": "bytes between two ranges of an object up to which they are one read",
     "put_dollars": "dollars for a million requests that write or list",
     "get_dollars": "dollars for a million requests that read",
     "storage_dollars": "dollars for a GB and month",

@@ -9,6 +9,7 @@ import errno
 import os
 import posixpath
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ from calve.storage.hints import hint_for
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _READS = 16
 """Ranges of a record that are read concurrently."""
+JOINED_GAP = 128 << 10
+"""Ranges of a remote record that are at most so many bytes apart are one request: a request takes longer than these."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of filesystems without hard links."""
 
@@ -58,6 +61,18 @@ class StateStore(Protocol):
     def delete(self, name: str) -> None:
         """Remove a record if it exists."""
         ...
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    """Spans that cover ranges by offset and length, ascending; ranges at most `gap` bytes apart share one."""
+    spans: list[tuple[int, int]] = []
+    for offset, length in sorted(ranges):
+        start, size = spans[-1] if spans else (0, 0)
+        if spans and offset <= start + size + gap:
+            spans[-1] = start, max(size, offset + length - start)
+        else:
+            spans.append((offset, length))
+    return spans
 
 
 def open_state(location: str, io_properties: Mapping[str, str] | None = None) -> StateStore:
@@ -236,11 +251,18 @@ class RemoteState:
             with store.open_input_file(path) as source, ThreadPoolExecutor(_READS) as pool:
                 size = source.size()
                 known = [(min(offset, size), min(length, max(0, size - offset))) for offset, length in ranges]
-                return list(pool.map(lambda piece: bytes(source.read_at(piece[1], piece[0])), known))
+                spans = joined_ranges(known, JOINED_GAP)
+                read = list(pool.map(lambda span: source.read_at(span[1], span[0]), spans))
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _cannot("read", self._named(name), error) from error
+        starts = [start for start, _ in spans]
+        found = []
+        for offset, length in known:
+            at = bisect_right(starts, offset) - 1
+            found.append(read[at][offset - starts[at] : offset - starts[at] + length])
+        return found
 
     def list(self, prefix: str) -> list[str]:
         store, path = self._place(prefix)

@@ -54,7 +54,7 @@ def test_the_fit_meets_measurements_that_follow_the_model(model: Any, results: P
 
 def test_a_batch_reads_whole_parts_until_its_keys_are_few_among_the_pages(model: Any, results: Path) -> None:
     measured = model.read_results(results)
-    dense, sparse = model.predict(measured, 2.5e8, 300_000), model.predict(measured, 1e11, 100_000)
+    dense, sparse = model.predict(measured, 2.5e8, 300_000), model.predict(measured, 1e11, 100_000, model.LOCAL)
     kept = model.memory_on(32 << 30)
     assert dense.index_read_mb == pytest.approx((16 * 2.5e8 - kept) / 1e6)
     assert dense.index_requests == pytest.approx((16 * 2.5e8 - kept) / model.PART_BYTES)
@@ -105,3 +105,11 @@ def test_executors_share_what_a_large_batch_reads_and_the_driver_does_not(model:
     assert (many.computing, many.reading) == pytest.approx((few.computing / 10, few.reading / 10))
     assert many.driver_seconds == few.driver_seconds
     assert few.rate < many.rate < 10 * few.rate
+
+
+def test_pages_that_are_close_are_one_read_and_those_far_apart_are_not(model: Any) -> None:
+    page = model.PAGE * model.ENTRY_BYTES
+    close, far = model.joined_pages(2e6, 4e5, 128 << 10), model.joined_pages(2e8, 1e5, 128 << 10)
+    assert close[0] < 0.05 * 4e5
+    assert 4e5 * page < close[1] < 2e6 * page, "more than the pages, and less than the whole index"
+    assert far == pytest.approx((1e5, 1e5 * page), rel=0.1)

@@ -1,10 +1,23 @@
+import random
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calve.errors import InvalidInput, TerminalError, TransientError
-from calve.storage.state import LocalState, RemoteState, StateFolder, StateStore, check_apart, open_state
+from calve.storage.state import (
+    JOINED_GAP,
+    LocalState,
+    RemoteState,
+    StateFolder,
+    StateStore,
+    check_apart,
+    joined_ranges,
+    open_state,
+)
 
 
 @pytest.fixture(params=["local", "remote", "folder"])
@@ -36,6 +49,24 @@ def test_a_record_that_must_be_new_may_be_put_twice_and_never_over_another(store
         store.put_new("rec/1", b"of somebody else")
     assert store.read("rec/1") == b"mine"
     assert [name.rpartition("/")[2] for name in store.list("rec")] == ["1"]
+
+
+def test_ranges_are_read_in_any_order_and_end_with_the_record(store: StateStore) -> None:
+    data = random.Random(7).randbytes(5 * JOINED_GAP)
+    store.put("rec/1", data)
+    ranges = [(3 * JOINED_GAP, 10), (0, 7), (5, 9), (5, 0), (5 * JOINED_GAP - 3, 9), (6 * JOINED_GAP, 4)]
+    assert store.read_ranges("rec/1", ranges) == [data[offset : offset + length] for offset, length in ranges]
+    assert store.read_ranges("rec/1", []) == []
+    assert store.read_ranges("rec/none", ranges) is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 20))), st.integers(0, 40))
+def test_joined_ranges_cover_all_and_are_farther_apart_than_the_gap(ranges: list[tuple[int, int]], gap: int) -> None:
+    spans = joined_ranges(ranges, gap)
+    for offset, length in ranges:
+        assert any(start <= offset and offset + length <= start + size for start, size in spans)
+    assert all(low + size + gap < high for (low, size), (high, _) in pairwise(spans))
+    assert sum(size for _, size in spans) <= sum(length for _, length in ranges) + gap * max(0, len(ranges) - 1)
 
 
 def test_a_deleted_record_is_gone(store: StateStore) -> None:
