@@ -119,6 +119,13 @@ def run(  # noqa: PLR0913 - a parameter for each option
     prune: Prune = False,
     master: Annotated[str, typer.Option(help="Spark master.")] = "local[*]",
     conf: Annotated[list[str] | None, typer.Option("--conf", help="A Spark setting, KEY=VALUE.")] = None,
+    cache_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for key indexes and totals of views. Default: $CALVE_CACHE_MEMORY, or 1/12 of the machine's.",
+        ),
+    ] = None,
     serve: Annotated[
         int | None,
         typer.Option(min=0, max=65535, metavar="PORT", help="Serve the page meanwhile, as `calve serve`."),
@@ -152,9 +159,12 @@ def run(  # noqa: PLR0913 - a parameter for each option
     from calve.cli.exports import Exports
     from calve.cli.run import run_pipeline
     from calve.cli.show import console
+    from calve.reader.resources import limit_caches
 
     log_to_stderr(log_format, quiet=quiet, level=log_level)
     settings = dict(_setting(text) for text in conf or ())
+    if cache_memory:
+        limit_caches(cache_memory)
     screen = console(quiet=quiet)
     page = None if serve is None else PageOptions(host, serve, token)
     exports = Exports(metrics_port, metrics_address, metrics_file, otel, lineage)

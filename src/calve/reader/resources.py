@@ -1,7 +1,8 @@
 """The memory and the threads that lookups of keys and totals of views use, in one place for all sinks of a process.
 
 Caches take bytes from one budget and give them back when they drop something, or when their sink is gone. Whoever comes
-first gets them: a cache that finds none left works without, which costs time and never the result.
+first gets them: a cache that finds none left works without, which costs time and never the result. `CALVE_CACHE_MEMORY`
+sets the budget of a process; it is read when the first sink starts.
 """
 
 import os
@@ -10,11 +11,14 @@ from functools import cache
 from threading import Lock
 
 from calve.spark.session import machine_memory
+from calve.sql.values import parse_size
 
 THREADS = os.cpu_count() or 1
 """Threads of one lookup; numpy and Arrow work in them without holding the interpreter."""
 _LEAST, _MOST = 256 << 20, 4 << 30
 _PART = 12
+CACHE_MEMORY = "CALVE_CACHE_MEMORY"
+"""The environment variable with the budget, a size such as '2GB'."""
 
 
 def memory_on(machine: int) -> int:
@@ -66,8 +70,15 @@ UNBOUNDED = MemoryBudget(1 << 62)
 
 @cache
 def process_memory() -> MemoryBudget:
-    """The budget of this process."""
-    return MemoryBudget(memory_on(machine_memory()))
+    """The budget of this process. Raises InvalidInput if it is set, and not to a size."""
+    given = os.environ.get(CACHE_MEMORY, "")
+    return MemoryBudget(parse_size(given) if given else memory_on(machine_memory()))
+
+
+def limit_caches(size: str) -> None:
+    """Set the budget of this process, before it starts a sink, and of those that it starts. Raises InvalidInput."""
+    parse_size(size)
+    os.environ[CACHE_MEMORY] = size
 
 
 class MemoryShare:

@@ -33,6 +33,8 @@ _TAIL_LINES = 15
 _PYTHON = "spark.pyspark.python"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by `spark-submit` for the process that it starts."""
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Memory limits of a container, by version 2 and 1 of cgroups. Without a limit: "max", or more than there is."""
 _starting = threading.Lock()
 
 _ALWAYS = {
@@ -127,9 +129,8 @@ def heap_of(memory: str) -> int:
 def machine_memory() -> int:
     """Bytes of memory of this machine or container."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = Path("/sys/fs/cgroup/memory.max")  # of a container
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    return min(physical, whole_number(text) or physical)
+    limits = (whole_number(path.read_text().strip()) for path in _CONTAINER_LIMITS if path.is_file())
+    return min([physical, *(limit for limit in limits if limit)])
 
 
 def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:

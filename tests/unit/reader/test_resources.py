@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from pyroaring import BitMap64
 
+from calve.errors import InvalidInput
 from calve.iceberg.files.vectors import DeletedRows
 from calve.keylookup.index.parts import Parts
 from calve.model.scan import ScanFile
 from calve.reader.key_positions import KeyMemory, MemoryLimits, RowFlags
-from calve.reader.resources import MemoryBudget, memory_on, process_memory
+from calve.reader.resources import CACHE_MEMORY, MemoryBudget, memory_on, process_memory
+from calve.spark import session
+from calve.spark.session import machine_memory
 from calve.storage.state import LocalState
 from tests.unit.keylookup.test_index_parts import entries_of
 
@@ -57,6 +60,30 @@ def test_all_sinks_of_a_process_get_the_same_budget() -> None:
 @pytest.mark.parametrize(("machine", "caches"), [(GB, GB // 4), (24 * GB, 2 * GB), (512 * GB, 4 * GB)])
 def test_caches_take_a_twelfth_of_the_memory_within_bounds(machine: int, caches: int) -> None:
     assert memory_on(machine) == caches
+
+
+def test_the_budget_of_a_process_can_be_set_and_must_be_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_MEMORY, "300MB")
+    assert process_memory.__wrapped__().most == 300_000_000
+    monkeypatch.setenv(CACHE_MEMORY, "much")
+    with pytest.raises(InvalidInput, match='"much" is not a size'):
+        process_memory.__wrapped__()
+
+
+def test_the_limit_of_a_container_counts_as_the_memory_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    physical = machine_memory()
+    new, old = tmp_path / "memory.max", tmp_path / "memory.limit_in_bytes"
+    monkeypatch.setattr(session, "_CONTAINER_LIMITS", (new, old))
+    new.write_text("max\n")
+    old.write_text("9223372036854771712\n")
+    assert machine_memory() >= physical, "neither is a limit"
+    new.write_text(f"{GB}\n")
+    assert machine_memory() == GB
+    new.unlink()
+    old.write_text(f"{2 * GB}\n")
+    assert machine_memory() == 2 * GB
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 1000])
