@@ -25,8 +25,19 @@ _KINDS = {
     "index": "key index",
     "keys": "key files",
     "view": "totals of views",
+    "letters": "replays of dead letters",
 }
 _SOURCE = "source"
+_OF_HOME = {
+    "spark": "Spark checkpoints",
+    "logs": "logs",
+    "status": "status",
+    "metastore": "metastore",
+    "orphans": "notes on orphan files",
+    "java": "Java",
+}
+_NOT_MEASURED = frozenset({"warehouse", "state"})
+"""Tables, and what belongs to sinks: both may be anywhere, and are measured where they are."""
 
 
 def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | None = None) -> dict[str, int]:
@@ -44,9 +55,13 @@ def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | 
 
 
 def home_sizes(home: Path) -> dict[str, int]:
-    """The bytes in the folders of a home besides tables and state, by folder; those without files are left out."""
-    kinds = {"spark": "Spark checkpoints", "logs": "logs", "status": "status", "metastore": "metastore"}
-    sizes = {kind: sum(size for _, size in _local_files(home / folder)) for folder, kind in kinds.items()}
+    """The bytes in a home besides tables and state, by kind; kinds without files are left out.
+
+    Whatever has no name here counts as others: nothing grows unseen.
+    """
+    sizes: Counter[str] = Counter()
+    for name, size in _local_files(home, _NOT_MEASURED):
+        sizes[_OF_HOME.get(name.split("/", 1)[0], "others")] += size
     return {kind: size for kind, size in sizes.items() if size}
 
 
@@ -66,8 +81,11 @@ def _files(location: str, io_properties: Mapping[str, str]) -> Iterator[tuple[st
             yield info.path.removeprefix(f"{path}/"), int(info.size)
 
 
-def _local_files(folder: Path) -> Iterator[tuple[str, int]]:
-    for base, _, names in os.walk(folder):
+def _local_files(folder: Path, left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
+    """Files below a folder, but for those in these folders of it."""
+    for base, folders, names in os.walk(folder):
+        if Path(base) == folder:
+            folders[:] = [name for name in folders if name not in left_out]
         for name in names:
             file = Path(base) / name
             try:

@@ -17,6 +17,7 @@ def test_the_state_of_a_sink_is_measured_by_kind(tmp_path: Path, scheme: str) ->
         "sink/index/part": 1000,
         "sink/source-2/ledger/1": 20,
         "sink/view/v/piece": 30,
+        "sink/letters/request": 3,
         "other/rec/1-a/adopt": 7,
         "removal/table/entry": 5,
     }.items():
@@ -27,14 +28,17 @@ def test_the_state_of_a_sink_is_measured_by_kind(tmp_path: Path, scheme: str) ->
         "key index": 1000,
         "read positions": 20,
         "totals of views": 30,
+        "replays of dead letters": 3,
         "removal journal": 5,
     }
     assert state_sizes(f"{scheme}{tmp_path}", "unknown") == {"removal journal": 5}
 
 
-def test_the_folders_of_a_home_are_measured(tmp_path: Path) -> None:
+def test_everything_in_a_home_is_measured_but_tables_and_state(tmp_path: Path) -> None:
     assert home_sizes(tmp_path) == {}
-    for name in ("spark/s/offsets/0", "logs/spark.log", "logs/spark.log.1"):
+    measured = ("spark/s/offsets/0", "logs/spark.log", "logs/spark.log.1", "orphans/t.arrow", "history", "new/state/x")
+    for name in (*measured, "warehouse/t/data/a", "state/s/rec/1"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"12345")
-    assert home_sizes(tmp_path) == {"Spark checkpoints": 5, "logs": 10}
+    sizes = {"Spark checkpoints": 5, "logs": 10, "notes on orphan files": 5, "others": 10}
+    assert home_sizes(tmp_path) == sizes
