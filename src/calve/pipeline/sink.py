@@ -14,6 +14,7 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from inspect import signature
+from math import isfinite
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
@@ -483,6 +484,7 @@ def _number(option: Setting[Decimal], value: object, before: N) -> float | N:
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
+        or not isfinite(value)
         or (isinstance(low, int) and value < low)
         or (isinstance(high, int) and value > high)
     ):
