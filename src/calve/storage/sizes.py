@@ -35,9 +35,10 @@ _OF_HOME = {
     "metastore": "metastore",
     "orphans": "notes on orphan files",
     "java": "Java",
+    "secrets": "secrets",
+    "spark-warehouse": "Spark's warehouse",
 }
-_NOT_MEASURED = frozenset({"warehouse", "state"})
-"""Tables, and what belongs to sinks: both may be anywhere, and are measured where they are."""
+"""The folders of a home, but for tables and state, which may be anywhere and are measured where they are."""
 
 
 def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | None = None) -> dict[str, int]:
@@ -57,12 +58,11 @@ def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | 
 def home_sizes(home: Path) -> dict[str, int]:
     """The bytes in a home besides tables and state, by kind; kinds without files are left out.
 
-    Whatever has no name here counts as others: nothing grows unseen.
+    Folders of the user's own, which may be large, are not looked at.
     """
-    sizes: Counter[str] = Counter()
-    for name, size in _local_files(home, _NOT_MEASURED):
-        sizes[_OF_HOME.get(name.split("/", 1)[0], "others")] += size
-    return {kind: size for kind, size in sizes.items() if size}
+    sizes = {kind: sum(size for _, size in _local_files(home / folder)) for folder, kind in _OF_HOME.items()}
+    files = (size for name, size in _local_files(home, deep=False) if not name.startswith("."))
+    return {kind: size for kind, size in {**sizes, "other files": sum(files)}.items() if size}
 
 
 def _files(location: str, io_properties: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -81,11 +81,11 @@ def _files(location: str, io_properties: Mapping[str, str]) -> Iterator[tuple[st
             yield info.path.removeprefix(f"{path}/"), int(info.size)
 
 
-def _local_files(folder: Path, left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, int]]:
-    """Files below a folder, but for those in these folders of it."""
+def _local_files(folder: Path, *, deep: bool = True) -> Iterator[tuple[str, int]]:
+    """Files below a folder, or only those in it."""
     for base, folders, names in os.walk(folder):
-        if Path(base) == folder:
-            folders[:] = [name for name in folders if name not in left_out]
+        if not deep:
+            folders.clear()
         for name in names:
             file = Path(base) / name
             try:

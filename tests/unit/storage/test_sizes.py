@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from calve.storage.sizes import home_sizes, state_sizes
+from calve.storage.sizes import _OF_HOME, home_sizes, state_sizes
 from calve.storage.state import LocalState
 
 
@@ -36,9 +37,19 @@ def test_the_state_of_a_sink_is_measured_by_kind(tmp_path: Path, scheme: str) ->
 
 def test_everything_in_a_home_is_measured_but_tables_and_state(tmp_path: Path) -> None:
     assert home_sizes(tmp_path) == {}
-    measured = ("spark/s/offsets/0", "logs/spark.log", "logs/spark.log.1", "orphans/t.arrow", "history", "new/state/x")
-    for name in (*measured, "warehouse/t/data/a", "state/s/rec/1"):
+    measured = ("spark/s/offsets/0", "logs/spark.log", "logs/spark.log.1", "orphans/t.arrow", "history")
+    for name in (*measured, "warehouse/t/data/a", "state/s/rec/1", "of the user/large"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"12345")
-    sizes = {"Spark checkpoints": 5, "logs": 10, "notes on orphan files": 5, "others": 10}
+    sizes = {"Spark checkpoints": 5, "logs": 10, "notes on orphan files": 5, "other files": 5}
     assert home_sizes(tmp_path) == sizes
+
+
+def test_every_folder_that_calve_makes_in_a_home_is_measured() -> None:
+    source = Path(__file__).parents[3] / "src" / "calve"
+    texts = [path.read_text() for path in source.rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r'[_.(\s]home\)? / "([^"]+)"', text)}
+    assert {"spark", "logs", "orphans", "status"} <= named
+    files = {name for name in named if "." in name or name == "history"}
+    of_java = {"bin", "release"}
+    assert named - files - of_java == _OF_HOME.keys() - {"metastore"} | {"warehouse", "state"}
