@@ -1,7 +1,5 @@
 """`calve letters`: prints dead letters, and what became of those that were replayed."""
 
-from datetime import UTC, datetime
-
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -10,9 +8,10 @@ from calve.api.letters import letters_of
 from calve.cli.options import Format
 from calve.cli.read import ArrowRows
 from calve.cli.rows import print_rows
-from calve.cli.show import counted, visible
+from calve.cli.show import counted
+from calve.cli.visible import visible
 from calve.definitions.workplace import Workplace
-from calve.model.instants import instant_ms
+from calve.model.instants import datetime_of
 from calve.model.letters import LetterChoice, ReplayReport
 
 
@@ -27,7 +26,7 @@ def show_letters(  # noqa: PLR0913 - the options of the command
     limit: int | None,
 ) -> None:
     """Print the dead letters of a sink. Raises CalveError."""
-    moment = None if since is None else datetime.fromtimestamp(instant_ms(since) / 1000, UTC)
+    moment = None if since is None else datetime_of(since)
     found = letters_of(place, sink, LetterChoice(reason, moment))
     print_rows(ArrowRows(found), output, limit, console)
     if found.unfinished and output is Format.TABLE:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TextIO
 
+from calve.cli.visible import visible
+
 
 class LogFormat(StrEnum):
     """The format of log lines."""
@@ -39,6 +41,16 @@ class _Json(logging.Formatter):
         return json.dumps(body, ensure_ascii=False, default=str)
 
 
+class _Text(logging.Formatter):
+    """Lines for people. They quote records, keys and names, which must not control the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__("%(levelname)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
 class _Stderr(logging.StreamHandler[TextIO]):
     """Writes to what is stderr at the time: a live table on the terminal replaces it, to print lines above itself."""
 
@@ -63,6 +75,6 @@ def log_to_stderr(form: LogFormat, *, quiet: bool, level: LogLevel | None = None
         handler.setFormatter(_Json())
         usual = logging.INFO
     else:
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        handler.setFormatter(_Text())
         usual = logging.ERROR if quiet else logging.WARNING
     logger.setLevel(usual if level is None else level.value.upper())

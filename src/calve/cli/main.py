@@ -7,6 +7,7 @@ wait for Spark, Iceberg or Arrow. A module that is imported at the top must be l
 """
 
 import gc
+import logging
 import os
 import sys
 from contextlib import suppress
@@ -14,7 +15,7 @@ from copy import copy
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from typer.models import CommandInfo
@@ -599,6 +600,7 @@ def _name(command: CommandInfo) -> str | None:
 
 def main() -> None:
     """Run a command; print errors to stderr and set the exit code."""
+    _open_missing_streams()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
     for stream in (sys.stdout, sys.stderr):
@@ -611,10 +613,26 @@ def main() -> None:
             completion_init()
         _app_for([] if _COMPLETE in os.environ else sys.argv[1:])(prog_name="calve")
     except CalveError as error:
-        from calve.cli.show import console, show_error
+        _end_with(error)
+    except OSError as error:  # of this machine: a folder that cannot be written, a full disk
+        from calve.catalog.failures import transient
 
-        show_error(console(stderr=True), error)
-        sys.exit(error.exit_code)
+        logging.getLogger("calve").debug("the command failed", exc_info=error)
+        _end_with(transient("the command failed", error))
+
+
+def _open_missing_streams() -> None:
+    """Replace streams that the caller has closed: Python has none then, and the next file would take their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
+
+
+def _end_with(error: CalveError) -> NoReturn:
+    from calve.cli.show import console, show_error
+
+    show_error(console(stderr=True), error)
+    sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from calve.cli.show import visible
+from calve.cli.visible import visible
 from calve.definitions.workplace import workplace
 from calve.errors import InvalidInput
 from calve.maintain.jobs import USUAL, Job, JobOptions, JobReport, MaintainedTable, Say, maintain

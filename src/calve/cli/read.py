@@ -15,8 +15,8 @@ from rich.console import Console
 
 from calve.cli.options import ChangeSpan, ReadOptions
 from calve.cli.rows import PrintedColumn, plain_json, plain_text, print_rows
-from calve.cli.show import format_instant
 from calve.lake import TableRef
+from calve.model.instants import instant_text
 from calve.model.scan import DeleteKind, ScanPlan
 from calve.reader.local import LocalRead, TimeTravel, read_here
 from calve.statements.answers import TypedRows
@@ -150,7 +150,7 @@ def describe_scan(plan: ScanPlan, name: str) -> list[str]:
         return [f"{name} has no snapshot: nothing is read."]
     lines = [
         f"{'table':<12}{name}",
-        f"{'snapshot':<12}{plan.snapshot_id}, committed {format_instant(plan.timestamp_ms or 0)} UTC",
+        f"{'snapshot':<12}{plan.snapshot_id}, committed {instant_text(plan.timestamp_ms or 0, ' UTC')}",
     ]
     if plan.frontier is not None:
         lines.append(f"{'frontier':<12}{plan.frontier}")

@@ -1,17 +1,18 @@
 """Prints tables and texts on a terminal."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calve.cli.visible import visible
 from calve.errors import CalveError, InvalidInput
 from calve.model.health import Health, Status
+from calve.model.instants import instant_text
 from calve.sql.values import format_duration
 
 if TYPE_CHECKING:
@@ -31,10 +32,6 @@ _COLOURS = {
     Health.FENCED: "red",
     Health.UNKNOWN: "red",
 }
-_CONTROL = frozenset({"Cc", "Cs", "Zl", "Zp"})
-"""Categories of characters that are not text: control characters, surrogates, line and paragraph separators."""
-_TURNING = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Reverse the direction of text, which can make it read as something else."""
 _PLAIN_WIDTH = 200
 """Columns of output other than a terminal: wide enough that no cell wraps."""
 
@@ -62,14 +59,6 @@ def console(*, stderr: bool = False, quiet: bool = False) -> Console:
 def styled(*parts: tuple[str, str] | str) -> Text:
     """A text whose parts may have styles."""
     return Text.assemble(*(visible(p) if isinstance(p, str) else (visible(p[0]), p[1]) for p in parts))
-
-
-def visible(text: str) -> str:
-    """Escape characters that control a terminal or cannot be encoded."""
-    if text.isprintable() and _TURNING.isdisjoint(text):
-        return text
-    hidden = (c not in "\n\t" and (category(c) in _CONTROL or c in _TURNING) for c in text)
-    return "".join(ascii(c)[1:-1] if hide else c for c, hide in zip(text, hidden, strict=True))
 
 
 def show_error(console: Console, error: CalveError) -> None:
@@ -116,7 +105,7 @@ def status_table(statuses: list[Status], now_ms: int) -> Table:
             pending_text(status),
             f"{status.commits:,}",
             f"{status.rows:,}",
-            "-" if status.last_commit_ms is None else format_instant(status.last_commit_ms),
+            "-" if status.last_commit_ms is None else instant_text(status.last_commit_ms),
         )
     return table
 
@@ -134,7 +123,7 @@ def _notes(status: Status, now_ms: int) -> list[str]:
         notes.append(status.cause + (f"\n  hint: {status.hint}" if status.hint else ""))
     notes += _source_notes(status, now_ms)
     if status.last_compaction_ms is not None:
-        words = f"{counted(status.compactions, 'compaction')}; the last, {format_instant(status.last_compaction_ms)}: "
+        words = f"{counted(status.compactions, 'compaction')}; the last, {instant_text(status.last_compaction_ms)}: "
         notes.append(words + status.last_compaction)
     if status.table_health is not None and status.table_health.data_files:
         found = status.table_health
@@ -248,14 +237,6 @@ def _frontier(text: str) -> str:
     if text == "[]":
         return "complete"
     try:
-        return format_instant(int(text.strip("[]")))
+        return instant_text(int(text.strip("[]")))
     except ValueError:  # written by another version
         return text
-
-
-def format_instant(millis: int) -> str:
-    """An instant in UTC, to the second."""
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # times beyond the year 9999, where Python's end
-        return f"{millis} ms"

@@ -24,15 +24,17 @@ def created(known: Sequence[Definition], added: Iterable[Definition]) -> list[De
     return found
 
 
-def replaced(known: Sequence[Definition], changed: Definition, added: Iterable[Definition]) -> list[Definition]:
-    """As `created`, and the version that was read is replaced with a changed one, under the next version.
+def replaced(
+    known: Sequence[Definition], changed: Definition, added: Iterable[Definition], gone: Iterable[Definition] = ()
+) -> list[Definition]:
+    """As `dropped` and `created`; and the version that was read is replaced with a changed one, under the next version.
 
-    Raises ConcurrentEdit if the definition changed since it was read.
+    Raises ConcurrentEdit if a definition changed since it was read.
     """
     _check_read(known, changed)
     following = replace(changed, version=changed.version + 1)
     _check_text(following)
-    return [following if there.uid == changed.uid else there for there in created(known, added)]
+    return [following if there.uid == changed.uid else there for there in created(dropped(known, gone), added)]
 
 
 def dropped(known: Sequence[Definition], gone: Iterable[Definition]) -> list[Definition]:

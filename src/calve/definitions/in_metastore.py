@@ -100,13 +100,15 @@ class MetastoreDefinitions:
         look.copy.write(home)
         return look.definitions
 
-    def create(self, definitions: Iterable[Definition]) -> None:
-        given = list(definitions)
-        self.edit(lambda known: created(known, given))
+    def create(self, definitions: Iterable[Definition], gone: Iterable[Definition] = ()) -> None:
+        given, left = list(definitions), list(gone)
+        self.edit(lambda known: created(dropped(known, left), given))
 
-    def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        given = list(added)
-        self.edit(lambda known: replaced(known, changed, given))
+    def replace(
+        self, changed: Definition, added: Iterable[Definition] = (), gone: Iterable[Definition] = ()
+    ) -> Definition:
+        given, left = list(added), list(gone)
+        self.edit(lambda known: replaced(known, changed, given, left))
         return replace(changed, version=changed.version + 1)
 
     def drop(self, definitions: Iterable[Definition]) -> None:

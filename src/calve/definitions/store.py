@@ -31,14 +31,17 @@ class DefinitionStore(Protocol):
         """Every definition, oldest first."""
         ...
 
-    def create(self, definitions: Iterable[Definition]) -> None:
-        """Add these, all or none. Raises InvalidInput if a name is taken."""
+    def create(self, definitions: Iterable[Definition], gone: Iterable[Definition] = ()) -> None:
+        """Add these and drop others in one edit, all or none. Raises like `drop`; InvalidInput for a taken name."""
         ...
 
-    def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
+    def replace(
+        self, changed: Definition, added: Iterable[Definition] = (), gone: Iterable[Definition] = ()
+    ) -> Definition:
         """Replace the version that was read with a changed definition, under the next version.
 
-        Raises ConcurrentEdit if the definition changed since it was read.
+        In the same edit others are added and dropped, so that nobody sees one without the other. Raises ConcurrentEdit
+        if one of them changed since it was read.
         """
         ...
 
@@ -73,13 +76,15 @@ class HomeDefinitions:
         """Every definition, if the copy is current: without it, reading them takes seconds."""
         return self._applied(self._pending().read())
 
-    def create(self, definitions: Iterable[Definition]) -> None:
-        given = list(definitions)
-        self._edit(lambda known: created(known, given))
+    def create(self, definitions: Iterable[Definition], gone: Iterable[Definition] = ()) -> None:
+        given, left = list(definitions), list(gone)
+        self._edit(lambda known: created(dropped(known, left), given))
 
-    def replace(self, changed: Definition, added: Iterable[Definition] = ()) -> Definition:
-        given = list(added)
-        self._edit(lambda known: replaced(known, changed, given))
+    def replace(
+        self, changed: Definition, added: Iterable[Definition] = (), gone: Iterable[Definition] = ()
+    ) -> Definition:
+        given, left = list(added), list(gone)
+        self._edit(lambda known: replaced(known, changed, given, left))
         return replace(changed, version=changed.version + 1)
 
     def drop(self, definitions: Iterable[Definition]) -> None:

@@ -56,6 +56,8 @@ class IndexLimits:
 
 
 BY_MEASUREMENT = IndexLimits()
+MOST_AHEAD = 64
+"""The most runs that wait for a lookup. Keys that no file can have are not looked up, and all may be like that."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,12 @@ class IndexedSearch:
 
     def look_ahead(self, scan: KeyScan, state: TableState, new: Collection[str], asking: "IndexRequest") -> None:
         """Index files that were recently added to the table, if it has an index. Raises TransientError."""
-        before = self._index.opened(_base(scan, state)) if self._use is not KeyIndexUse.OFF else None
-        if before is None or not before.runs:
+        if self._use is KeyIndexUse.OFF:
+            return
+        base = _base(scan, state)
+        before = self._index.opened(base)
+        self._forget_replaced(base)
+        if not before.runs or len(self._ahead) >= MOST_AHEAD:
             return
         known = before.covered.union(*(run.files for run in self._ahead))
         files = [c.file for c in scan.candidates if c.file.path in new and indexed(c.file) not in known]
@@ -161,10 +167,17 @@ class IndexedSearch:
             runs = [run for at, run in enumerate(manifest.runs) if at not in found.lost]
         return None
 
+    def _forget_replaced(self, base: IndexBase) -> None:
+        """Remove runs of files that have left the table before a lookup used them."""
+        replaced = [run for run in self._ahead if not base.live.issuperset(run.files)]
+        self._ahead = tuple(run for run in self._ahead if run not in replaced)
+        self._index.remove(replaced)
+
     def _taken_ahead(self, base: IndexBase) -> list[Run]:
         """The runs that were made ahead, if their files are in the table; they are no longer ahead."""
+        self._forget_replaced(base)
         ahead, self._ahead = self._ahead, ()
-        return [run for run in ahead if set(run.files) <= base.live]
+        return list(ahead)
 
     def _keep_small(
         self, base: IndexBase, manifest: IndexManifest, search: "_Search", files: Collection[ScanFile]

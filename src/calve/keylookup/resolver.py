@@ -85,7 +85,7 @@ class PositionResolver:
             scan = self._table.plan_keys(state, keys, added)
         if not scan.candidates:
             return ResolvedDeletes()
-        self._remembered.retain(scan.live.keys(), {d.path for c in scan.candidates for d in c.file.deletes})
+        self._retain(scan)
         self._last = scan
         name = f"{commit_id}/{self._ids.new_id()}"
         asking = IndexRequest(commit_id, self._remembered, self._jobs, f"{name}/index")
@@ -101,6 +101,10 @@ class PositionResolver:
             proposed = propose_deletes(self._table, scan, written, name, self._remembered)
         return replace(proposed, key_index=answer.reference)
 
+    def _retain(self, scan: KeyScan) -> None:
+        """Forget files that have left the table."""
+        self._remembered.retain(scan.live.keys(), {d.path for c in scan.candidates for d in c.file.deletes})
+
     def _ask(self, scan: KeyScan, state: TableState, asking: IndexRequest) -> IndexAnswer:
         with self._timed("index"):
             return self._index.ask(scan, state, asking)
@@ -114,6 +118,7 @@ class PositionResolver:
             return
         state = self._table.load()
         scan = self._table.plan_all_keys(state, self._last.key_ids)
+        self._retain(scan)
         new = frozenset(scan.live.keys() - self._last.live.keys())
         self._index.look_ahead(scan, state, new, IndexRequest("", self._remembered, self._jobs))
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)

@@ -10,7 +10,8 @@ is, so that maintenance is never starved. Files for which that is too little, wh
 priority of this process.
 
 The processes are shared by all sinks and end after a while without work, with this process, and when they are told to:
-then they remove the files of the bundle in progress first. One that is killed leaves orphan files.
+then they remove the files of the bundle in progress first. The files of one that is killed are removed here. Only if
+this process is killed as well are orphan files left.
 """
 
 import atexit
@@ -32,7 +33,7 @@ import pyarrow as pa
 
 from calve import faults
 from calve.errors import CalveError, TerminalError, TransientError
-from calve.maintain.rewrite import Bundle, Outcome, outcomes_of, rewrite_bundle
+from calve.maintain.rewrite import Bundle, Outcome, discard_unreported, outcomes_of, rewrite_bundle
 
 NICENESS = 10
 """A tenth of the weight of other processes: batches took a tenth longer beside it, and a fifth to two fifths with 5."""
@@ -73,7 +74,8 @@ class ProcessBeside:
     """One process; for one thread at a time, but for `end`."""
 
     def __init__(self, niceness: int) -> None:
-        command = [sys.executable, "-c", _START, str(niceness), *sys.path]
+        # -P: imports before the path is set must not find files of the working directory
+        command = [sys.executable, "-P", "-c", _START, str(niceness), *sys.path]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
         self._requests, self._outcomes = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
         self.used = False
@@ -129,14 +131,17 @@ class ProcessesBeside:
     ) -> Generator[Outcome, None, None]:
         """Rewrite bundles, at most this many at once; yields outcomes as they come. `check` raises to cancel.
 
-        If the iterator is closed early, or `check` raises, unfinished bundles leave no files, unless a process has to
-        be killed.
+        Bundles that fail leave no files, and neither do unfinished ones if the iterator is closed early, or `check`
+        raises.
         """
         working: set[ProcessBeside] = set()
         ended = threading.Event()
 
         def run(bundle: Bundle) -> Outcome:
-            return cast("Outcome", self._outcome(partial(rewrite_bundle, bundle), niceness, working, ended))
+            def undo() -> None:
+                discard_unreported(bundle)
+
+            return cast("Outcome", self._outcome(partial(rewrite_bundle, bundle), niceness, working, ended, undo))
 
         def cancel() -> None:
             ended.set()
@@ -147,12 +152,20 @@ class ProcessesBeside:
 
     def call(self, work: Callable[[], T]) -> T:
         """Return the value of a call that can be pickled. Raises CalveError, TransientError if the process dies."""
-        outcome = self._outcome(partial(_unchecked, work), NICENESS, set(), threading.Event())
+        outcome = self._outcome(partial(_unchecked, work), NICENESS, set(), threading.Event(), lambda: None)
         if isinstance(outcome, CalveError):
             raise outcome
         return cast("T", outcome)
 
-    def _outcome(self, work: Work, niceness: int, working: set[ProcessBeside], ended: threading.Event) -> object:
+    def _outcome(
+        self,
+        work: Work,
+        niceness: int,
+        working: set[ProcessBeside],
+        ended: threading.Event,
+        undo: Callable[[], None],
+    ) -> object:
+        """Let a process do some work; `undo` removes what one that died may have left."""
         while not self._slots.acquire(timeout=WAIT_SECONDS):
             if ended.is_set():
                 return _failure("it was cancelled")
@@ -164,6 +177,7 @@ class ProcessesBeside:
                     outcome = process.do(work)
                 except _Died:
                     code = process.close()
+                    undo()
                     if process.used:  # it may have ended for want of work; a new one does the same work
                         continue
                     return _failure(f"it ended with {f'signal {-code}' if code < 0 else f'exit code {code}'}")
@@ -234,11 +248,13 @@ def main() -> None:
 
 
 def _receive(works: "queue.Queue[Work | None]", ended: threading.Event) -> None:
-    with suppress(EOFError, OSError):
-        while True:
-            works.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
-    ended.set()
-    works.put(None)
+    try:
+        with suppress(EOFError, OSError, pickle.UnpicklingError):  # the other process has ended, maybe while it wrote
+            while True:
+                works.put(pickle.load(sys.stdin.buffer))  # noqa: S301 - of the process that started this one
+    finally:  # also if some work cannot be unpickled: nobody would wait for its outcome in vain
+        ended.set()
+        works.put(None)
 
 
 def _outcome(work: Work, ended: threading.Event) -> object:

@@ -207,11 +207,15 @@ class Compactor:
         self._requests = threading.Lock()
         """Clients of catalogs are not thread-safe; writing files needs none."""
         self._compactions = Compactions(tools.clock, tools.ids, scope.branch, scope.options, owner, scope.order)
+        self._everything = False
+        """Whether the last plan rewrites all files."""
         self._written: set[str] = set()
-        """Files that were committed: a policy that rewrites everything leaves them."""
+        """Files that were committed for such plans, which later ones leave alone. Others would only add up: a sink
+        compacts for months."""
 
     def plan(self, policy: CompactionPolicy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
+        self._everything = policy.everything
         table = load_table(self._catalog, self._scope.name)
         return self._compactions.plan(table, policy, self._scope.where, self._written)
 
@@ -328,7 +332,8 @@ class Compactor:
             ready.unknown = before
             raise
         ready.held.end_part(released=ends)
-        self._written.update(file.path for file in files)
+        if self._everything:
+            self._written.update(file.path for file in files)
         done = Compacted(
             snapshot_id, len(inputs), len(files), sum(f.rows for f in inputs), sum(f.record_count for f in files)
         )

@@ -24,9 +24,10 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from os import SEEK_END
 from tempfile import TemporaryFile
 from typing import IO, Protocol
@@ -38,7 +39,7 @@ from numpy.typing import NDArray
 
 from calve.errors import CalveError, TerminalError
 from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.files.store import remove_new
+from calve.iceberg.files.store import absent, remove_new
 from calve.iceberg.planning.compaction_groups import SORTED_ROWS
 from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID, ReadTarget
 from calve.keylookup.search import SparkJobs
@@ -121,7 +122,7 @@ def rewrite(work: GroupWork, check: Callable[[], None]) -> Rewritten:
 
     Removes its files if it fails. Raises TransientError; TerminalError if rows would be lost.
     """
-    names = FileNames(work.target, work.name, "compaction")
+    names = _names(work)
     with names.removed_on_failure(), _translate_failures(work):
         return _rewrite_files(work, names, check)
 
@@ -427,6 +428,10 @@ def _named(work: GroupWork) -> dict[ContentId, frozenset[str]]:
     return {known: paths_named(file.path, work.reading.io_properties) for known, file in files.items()}
 
 
+def _names(work: GroupWork) -> FileNames:
+    return FileNames(work.target, work.name, "compaction")
+
+
 def _kind(work: GroupWork) -> FileKind:
     kind, partitioner = FileKind.data(work.target), partitioner_for(work.target)
     values = work.inputs[0].partition
@@ -554,6 +559,18 @@ def outcomes_of(
 def _discard(bundle: Bundle, done: Sequence[Rewritten]) -> None:
     paths = [file.path for one in done for file in one.files]
     remove_new(paths, bundle[0].target.io_properties, "their compaction ended before it was complete")
+
+
+def discard_unreported(bundle: Bundle) -> None:
+    """Remove the files of a bundle whose process died before it reported them: their names follow from the work.
+
+    A file is begun when the one before it is complete. What cannot be looked up is left as an orphan.
+    """
+    for work in bundle:
+        names, folder, properties = _names(work), _kind(work).folder, work.target.io_properties
+        with suppress(OSError):
+            left = takewhile(lambda one: not absent([one], properties), iter(lambda: names.fresh(folder), None))  # noqa: B023 - used at once
+            remove_new(list(left), properties, "the process that wrote them died")
 
 
 def rewrite_bundle(bundle: Bundle, check: Callable[[], None]) -> tuple[Rewritten, ...]:

@@ -5,7 +5,7 @@ A data file of the component never changes, so only files that the last copy doe
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from calve.metastore.component import Component
 from calve.metastore.information import FileLines, InformationLines, Line, last_copy
 from calve.metastore.statistics import Bound, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, number_of
+from calve.model.instants import datetime_at
 
 CATALOG: Final = "calve"
 MOST_UNITS: Final = 50_000
@@ -112,7 +113,7 @@ def _names(unit: TableUnit) -> tuple[str, str, str]:
 
 
 def _instant(unit: TableUnit) -> datetime | None:
-    return None if unit.last_modified_time is None else datetime.fromtimestamp(unit.last_modified_time / 1000, UTC)
+    return None if unit.last_modified_time is None else datetime_at(unit.last_modified_time)
 
 
 def _text(bound: Bound | None) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from calve.model.instants import datetime_at
 from calve.model.numbers import whole_number
 from calve.values import value
 
@@ -17,10 +18,7 @@ _LAST_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 def _instant(millis: int) -> datetime:
     """A moment in UTC; the last one that Python has for later ones."""
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return _LAST_INSTANT
+    return datetime_at(millis) or _LAST_INSTANT
 
 
 class Health(StrEnum):

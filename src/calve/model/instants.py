@@ -1,4 +1,4 @@
-"""Points in time as users write them."""
+"""Points in time: as users write them, and as they are shown. Tables may state any number of milliseconds."""
 
 from datetime import UTC, datetime
 
@@ -32,3 +32,29 @@ def instant_ms(given: datetime | str | int) -> int:
         f'"{given}" is not a point in time',
         hint="Write '2026-11-17 13:30:00' in UTC, '2026-11-17T14:30:00+01:00', or milliseconds since 1970.",
     )
+
+
+def datetime_of(given: datetime | str | int) -> datetime:
+    """The same as a datetime. Raises InvalidInput, also for one that Python does not have."""
+    found = datetime_at(instant_ms(given))
+    if found is None:
+        raise InvalidInput(f'"{given}" is not a point in time', hint="Write one of the years 1 to 9999.")
+    return found
+
+
+def datetime_at(millis: int) -> datetime | None:
+    """The moment so many milliseconds after 1970; None for one that Python does not have."""
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def instant_text(millis: int, zone: str = "") -> str:
+    """A moment in UTC to the second, and a word for the zone; a number that is none as it is.
+
+    >>> instant_text(1_700_000_000_000, " UTC"), instant_text(10**17)
+    ('2023-11-14 22:13:20 UTC', '100000000000000000 ms')
+    """
+    moment = datetime_at(millis)
+    return f"{millis} ms" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}{zone}"

@@ -412,7 +412,7 @@ class DayHours:
         """Parse '22:00-06:30'. Raises InvalidInput."""
         found = re.fullmatch(r"(\d\d?):([0-5]\d)-(\d\d?):([0-5]\d)", text.replace(" ", ""), re.ASCII)
         times = [60 * int(found[at]) + int(found[at + 1]) for at in (1, 3)] if found else []
-        if not times or max(times) > _DAY_MINUTES or times[0] == times[1]:
+        if not times or max(times) > _DAY_MINUTES or times[0] == times[1] or times == [_DAY_MINUTES, 0]:
             raise InvalidInput(
                 f'"{text}" is not a part of the day', hint="Write its start and its end in UTC: '22:00-06:00'."
             )

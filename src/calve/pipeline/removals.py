@@ -69,14 +69,9 @@ class RemovalUpkeep:
         wake: Callable[[], None],
         *,
         grace_ms: int,
-        tidy: Callable[[], None] = lambda: None,
         spawn: Spawn = start_thread,
     ) -> None:
-        """`removal` makes the work, from a function that raises once the sink ends; `expiries` counts those so far.
-
-        `tidy` is called with every look: it bounds what else grows.
-        """
-        self._tidy = tidy
+        """`removal` makes the work, from a function that raises once the sink ends; `expiries` counts those so far."""
         self._make, self._expiries = removal, expiries
         self._monitor, self._clock, self._wake = monitor, clock, wake
         self._grace_ms, self._spawn = grace_ms, spawn
@@ -111,7 +106,6 @@ class RemovalUpkeep:
     def _main(self) -> None:
         wait = RETRY_SECONDS
         try:
-            self._tidy()
             if self._removal is None:
                 self._removal = self._make(self._check_ending)
             report = self._removal.run()

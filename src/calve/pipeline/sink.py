@@ -9,11 +9,12 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from inspect import signature
+from math import isfinite
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
@@ -22,7 +23,7 @@ from calve.calls import for_users
 from calve.clock import sink_id_of
 from calve.errors import InvalidInput, TransientError
 from calve.lake import Lake, TableRef
-from calve.model.instants import instant_ms
+from calve.model.instants import datetime_of
 from calve.model.letters import LetterChoice, ReplayReport
 from calve.model.readers import parse_readers
 from calve.model.spec import (
@@ -390,7 +391,7 @@ class Sink:
         contains: a sink with a key needs an order across checkpoints, or `force=True` to apply them as the newest
         changes. `dry_run=True` only reports what would happen. After a crash, call it again.
         """
-        moment = None if since is None else datetime.fromtimestamp(instant_ms(since) / 1000, UTC)
+        moment = None if since is None else datetime_of(since)
         choice = LetterChoice(reason, moment, force)
         merged = dict(self.start_settings)
         place = state or merged.pop("state", None)
@@ -483,6 +484,7 @@ def _number(option: Setting[Decimal], value: object, before: N) -> float | N:
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
+        or not isfinite(value)
         or (isinstance(low, int) and value < low)
         or (isinstance(high, int) and value > high)
     ):

@@ -120,9 +120,7 @@ def _connection(place: Workplace, found: Definition, given: st.AlterConnection, 
         stored = replace(stored, uses=uses_of_connection(wanted, known))
         if not hidden.secrets and not stale:
             return _store_change(place, found, stored)
-        if stale:
-            place.store.drop(stale)
-        place.store.replace(stored, hidden.secrets)
+        place.store.replace(stored, hidden.secrets, stale)
     except BaseException:
         for uid in hidden.texts:
             place.vault.forget(uid)

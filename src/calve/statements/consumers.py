@@ -4,14 +4,13 @@ Lists the consumers of all tables that sources of this home read and sinks of th
 belong to.
 """
 
-from datetime import UTC, datetime
-
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace
 from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table_or_none
 from calve.iceberg.snapshot.consumers import OF_STREAM, consumers_of
 from calve.model.connection import AwsConnection, CatalogConnection
+from calve.model.instants import instant_text
 from calve.model.relation import TableInput
 from calve.model.spec import TableName
 from calve.pipeline.lakes import lake_of, store_of_input
@@ -55,4 +54,4 @@ def _tables(definitions: Definitions) -> dict[tuple[CatalogConnection, TableName
 
 
 def _shown(millis: int | None) -> str:
-    return "" if millis is None else f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return "" if millis is None else instant_text(millis, " UTC")

@@ -1,13 +1,12 @@
 """SHOW COLUMNS, DESCRIBE and SHOW SNAPSHOTS: tables, sources and views in words."""
 
-from datetime import UTC, datetime
-
 from calve.catalog.failures import trying
 from calve.definitions.objects import Definition
 from calve.definitions.workplace import Workplace
 from calve.iceberg.describe import columns_of_table, snapshots_of_table
 from calve.iceberg.loading import load_table
 from calve.model.frontier import Frontier
+from calve.model.instants import datetime_at
 from calve.sql import statements as st
 from calve.statements.answers import RowsAnswer
 from calve.statements.tables import relation_named, table_named
@@ -81,10 +80,8 @@ def show_snapshots(place: Workplace, statement: st.ShowSnapshots) -> RowsAnswer:
 
 
 def _instant(millis: int) -> str:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
-    except (OverflowError, ValueError, OSError):  # beyond Python's years
-        return str(millis)
+    moment = datetime_at(millis)
+    return str(millis) if moment is None else moment.replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def _frontier(text: str | None) -> str:

@@ -116,9 +116,7 @@ class _Replacement:
                 version = max(version, now.version) + 1
             originals.append(replace(one, version=version))
         users = [d for d in definitions if d not in made and not renamed.keys().isdisjoint(d.uses)]
-        if made:
-            self._place.store.drop(made)
-        self._place.store.create(originals)
+        self._place.store.create(originals, made)
         for user in users:  # sinks that the plan let read what was created again
             self._place.store.replace(replace(user, uses=tuple(renamed.get(uid, uid) for uid in user.uses)))
 

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from calve.clock import SystemClock
 from calve.definitions.objects import Definition
@@ -10,6 +10,7 @@ from calve.definitions.vault import is_kept
 from calve.definitions.workplace import Workplace
 from calve.model.connection import CatalogConnection
 from calve.model.health import Health, Status
+from calve.model.instants import instant_text
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
 from calve.model.spec import (
     LATEST_FORMAT,
@@ -168,10 +169,7 @@ def _seconds(millis: int | None) -> str:
 
 
 def _instant(millis: int | None) -> str:
-    try:
-        return "" if millis is None else datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (OverflowError, ValueError, OSError):  # beyond the year 9999
-        return f"{millis} ms"
+    return "" if millis is None else instant_text(millis)
 
 
 def _options() -> RowsAnswer:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 def default_home() -> Path:
-    """`CALVE_HOME`, or `.calve` in the working directory."""
-    return Path(os.environ.get("CALVE_HOME", ".calve")).absolute()
+    """`CALVE_HOME`, or `.calve` in the working directory. An empty variable counts as none."""
+    return Path(os.environ.get("CALVE_HOME") or ".calve").absolute()
 
 
 def make_private(folder: Path) -> None:

@@ -25,8 +25,20 @@ _KINDS = {
     "index": "key index",
     "keys": "key files",
     "view": "totals of views",
+    "letters": "replays of dead letters",
 }
 _SOURCE = "source"
+_OF_HOME = {
+    "spark": "Spark checkpoints",
+    "logs": "logs",
+    "status": "status",
+    "metastore": "metastore",
+    "orphans": "notes on orphan files",
+    "java": "Java",
+    "secrets": "secrets",
+    "spark-warehouse": "Spark's warehouse",
+}
+"""The folders of a home, but for tables and state, which may be anywhere and are measured where they are."""
 
 
 def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | None = None) -> dict[str, int]:
@@ -44,10 +56,13 @@ def state_sizes(location: str, sink_id: str, io_properties: Mapping[str, str] | 
 
 
 def home_sizes(home: Path) -> dict[str, int]:
-    """The bytes in the folders of a home besides tables and state, by folder; those without files are left out."""
-    kinds = {"spark": "Spark checkpoints", "logs": "logs", "status": "status", "metastore": "metastore"}
-    sizes = {kind: sum(size for _, size in _local_files(home / folder)) for folder, kind in kinds.items()}
-    return {kind: size for kind, size in sizes.items() if size}
+    """The bytes in a home besides tables and state, by kind; kinds without files are left out.
+
+    Folders of the user's own, which may be large, are not looked at.
+    """
+    sizes = {kind: sum(size for _, size in _local_files(home / folder)) for folder, kind in _OF_HOME.items()}
+    files = (size for name, size in _local_files(home, deep=False) if not name.startswith("."))
+    return {kind: size for kind, size in {**sizes, "other files": sum(files)}.items() if size}
 
 
 def _files(location: str, io_properties: Mapping[str, str]) -> Iterator[tuple[str, int]]:
@@ -66,8 +81,11 @@ def _files(location: str, io_properties: Mapping[str, str]) -> Iterator[tuple[st
             yield info.path.removeprefix(f"{path}/"), int(info.size)
 
 
-def _local_files(folder: Path) -> Iterator[tuple[str, int]]:
-    for base, _, names in os.walk(folder):
+def _local_files(folder: Path, *, deep: bool = True) -> Iterator[tuple[str, int]]:
+    """Files below a folder, or only those in it."""
+    for base, folders, names in os.walk(folder):
+        if not deep:
+            folders.clear()
         for name in names:
             file = Path(base) / name
             try:

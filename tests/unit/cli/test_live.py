@@ -166,3 +166,17 @@ def test_the_log_of_spark_rotates_while_its_writer_keeps_it_open(tmp_path: Path)
         jvm.write(b"again\n")
     assert log_file(tmp_path).read_bytes() == b"again\n"
     assert log.with_suffix(".log.1").read_bytes() == b"after\n"
+
+
+@pytest.mark.parametrize("level", ["warning", "error"])
+def test_records_that_log_lines_quote_do_not_control_the_terminal(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", out)
+    logger = logging.getLogger("calve")
+    handlers, before, propagate = logger.handlers, logger.level, logger.propagate
+    try:
+        log_to_stderr(LogFormat.TEXT, quiet=False)
+        getattr(logger, level)("the first: %s", "\x1b]0;owned\x07\x9b2J\u202eabc\n  ü")
+    finally:
+        logger.handlers, logger.level, logger.propagate = handlers, before, propagate
+    assert out.getvalue() == f"{level.upper()}: the first: \\x1b]0;owned\\x07\\x9b2J\\u202eabc\n  ü\n"

@@ -11,7 +11,8 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 from calve.cli.main import app
-from calve.cli.show import PlainConsole, console, show_error, show_statuses, visible
+from calve.cli.show import PlainConsole, console, show_error, show_statuses
+from calve.cli.visible import visible
 from calve.errors import InvalidInput
 from calve.model.health import Health, Status, TableHealth
 from calve.watch.status_files import status_file, write_status

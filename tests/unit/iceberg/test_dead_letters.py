@@ -10,9 +10,11 @@ from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow, TransientError
+from calve.iceberg.small_tables import dead_letters
 from calve.iceberg.small_tables.dead_letters import SCHEMA, LetterTable
 from calve.model.change import Letter, Origin
-from calve.model.spec import TableName
+from calve.model.spec import HOUR_MS, RetentionOptions, TableName
+from tests.support.clocks import ManualClock
 from tests.support.foreign import NAME as FOREIGN
 from tests.support.foreign import ForeignTable
 from tests.support.readers import duckdb_rows
@@ -160,3 +162,22 @@ def test_letters_that_another_engine_deleted_do_not_come_back(tmp_path: Path) ->
     left = [row["offset"] for row in duckdb_rows(foreign.table.metadata_location)]
     assert sorted(left) == [2, 3, *range(10, 30)]
     foreign.close()
+
+
+def test_the_history_of_letters_is_bounded_and_snapshots_of_the_last_hour_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "KEPT", RetentionOptions(max_age_ms=HOUR_MS, min_snapshots=3))
+    clock = ManualClock(SystemClock().now_ms())
+    catalog = connect_embedded(tmp_path)
+    table = LetterTable(catalog, NAME, "s", clock, RandomIds())
+    numbers = []
+    for number in range(20):
+        assert table.add([letter(number)], f"q/{number}") == 1
+        numbers.append(len(catalog.load_table(NAME.identifier).metadata.snapshots))
+        clock.seconds += 7200 if number < 12 else 60
+    assert max(numbers[:12]) == 6
+    assert numbers[12:] == [5, 6, 3, 4, 5, 6, 7, 8], "all eight of the last hour stay"
+    assert len(list((tmp_path / "warehouse").rglob("*-snap-*.avro"))) == numbers[-1]
+    assert kept(tmp_path) == 20
+    assert table.add([letter(number) for number in range(20)], "q/again") == 0

@@ -162,6 +162,26 @@ def test_runs_stay_few_and_files_that_nobody_names_are_removed(table: KeyedTable
     check(table)
 
 
+def test_what_is_indexed_ahead_stays_little_while_nothing_is_looked_up(
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calve.keylookup.indexed.MOST_AHEAD", 3)
+    for _ in range(3):
+        upsert(table, *range(10))
+    before = set(table.state.list("parts"))
+    for number in range(1, 8):  # keys that no file can have
+        upsert(table, *range(100 * number, 100 * number + 10))
+        table.resolver.look_ahead()
+    ahead = set(table.state.list("parts")) - before
+    assert len(ahead) == 3
+    rows = table.table.scan().to_arrow()
+    table.table.overwrite(rows)
+    table.resolver.look_ahead()
+    assert not ahead & set(table.state.list("parts")), "their files have left the table"
+    upsert(table, 5, 105, 705)
+    check(table)
+
+
 def test_a_run_that_lost_its_fence_removes_nothing_that_its_successor_made(table: KeyedTable) -> None:
     """It looked at the table before the successor came, and goes on only now."""
     for number in range(3):

@@ -93,6 +93,26 @@ class Deadly(GroupWork):
         return signal.raise_signal, (signal.SIGKILL,)
 
 
+def write_and_die(fields: dict[str, Any]) -> None:
+    """Be killed after the files of some work were written, and one more was begun."""
+    list(rewrite_here([(GroupWork(**fields),)], lambda: None))
+    signal.raise_signal(signal.SIGKILL)
+
+
+class DeadlyLater(GroupWork):
+    """Work whose process is killed when its files are written."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return write_and_die, (vars(self),)
+
+
+class Unreadable(GroupWork):
+    """Work that cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
 class Faulty(GroupWork):
     """Work that a process cannot understand."""
 
@@ -108,6 +128,36 @@ def test_a_process_that_is_killed_loses_its_own_bundle_alone(table: ForeignTable
         "A process of its own does it; it ended with signal 9.",
     )
     assert sum(isinstance(one, tuple) for one in outcomes) == len(outcomes) - 1 > 1
+
+
+@pytest.mark.parametrize("used", [False, True], ids=["a new process", "one that has worked before"])
+def test_a_process_that_is_killed_leaves_no_files(
+    table: ForeignTable, processes: ProcessesBeside, *, used: bool
+) -> None:
+    first, *others = bundles(table, DeadlyLater)
+    if used:
+        assert all(isinstance(one, tuple) for one in processes.rewrite(others[:1], 1, lambda: None))
+    before = stored(table)
+    (error,) = processes.rewrite([first], 1, lambda: None)
+    assert isinstance(error, TransientError)
+    assert error.detail.endswith("it ended with signal 9.")
+    assert stored(table) == before
+
+
+def test_work_that_cannot_be_unpickled_ends_its_process_at_once(
+    table: ForeignTable, processes: ProcessesBeside
+) -> None:
+    outcomes = list(processes.rewrite(bundles(table, Unreadable), 1, lambda: None))
+    (error,) = (one for one in outcomes if isinstance(one, TransientError))
+    assert error.detail.endswith("it ended with exit code 0.")
+
+
+def test_a_process_imports_nothing_from_the_working_directory(
+    tmp_path: Path, processes: ProcessesBeside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "signal.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    assert processes.call(partial(len, "four")) == 4
 
 
 def test_a_bug_in_a_process_is_told_as_one(table: ForeignTable, processes: ProcessesBeside) -> None:

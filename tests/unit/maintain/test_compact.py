@@ -11,7 +11,7 @@ import calve
 from calve import faults
 from calve.clock import RandomIds, SystemClock
 from calve.errors import CommitConflict, InvalidInput, TransientError
-from calve.iceberg.planning.compaction_groups import BY_HAND
+from calve.iceberg.planning.compaction_groups import BY_HAND, SORTING
 from calve.iceberg.snapshot.holds import PREFIX
 from calve.maintain import rewrite
 from calve.maintain.compact import CompactionScope, Compactor, RewriteRoom
@@ -172,6 +172,23 @@ def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTab
         rewritten(compactor, plan, at_last)
     assert calls[-1] > len(before), "the first group was written"
     assert stored(table) == before
+
+
+def test_a_compactor_remembers_its_files_only_while_all_are_rewritten(table: ForeignTable) -> None:
+    compactor = by_groups(table)
+    for number in range(6):
+        table.commit(table.data([row(number)]))
+        if number % 2:
+            plan = compactor.plan(BY_HAND)
+            assert plan is not None
+            for ready in compactor.rewrite(plan, lambda: None):
+                assert compactor.commit(ready) is not None
+            assert not compactor._written
+    sorting = compactor.plan(SORTING)
+    assert sorting is not None, "what was merged is not sorted yet"
+    for ready in compactor.rewrite(sorting, lambda: None):
+        assert compactor.commit(ready) is not None
+    assert compactor.plan(SORTING) is None
 
 
 def by_groups(table: ForeignTable) -> Compactor:

@@ -120,10 +120,13 @@ def test_compactions_have_options(sink: Sink) -> None:
         ({"deleted_share": 1.5}, "deleted_share is out of range"),
         ({"maintenance_cores": "half"}, "maintenance_cores must be a number"),
         ({"maintenance_cores": 1.5}, "maintenance_cores is out of range"),
+        ({"maintenance_cores": float("nan")}, "maintenance_cores is out of range"),
+        ({"expected_reads": float("inf")}, "expected_reads is out of range"),
         ({"small_files": 1}, "small_files must be at least 2"),
         ({"maintenance_hours": "late"}, '"late" is not a part of the day'),
         ({"sort_by": "zorder(id)"}, "a Z-order has 2 to 8 columns"),
         ({"maintenance_hours": "22:00-24:01"}, "is not a part of the day"),
+        ({"maintenance_hours": "24:00-00:00"}, "is not a part of the day"),
         ({"maintenance_hours": "7:00-07:00"}, "is not a part of the day"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import io
 import json
+from concurrent.futures import Future
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,6 +233,51 @@ def test_a_missing_topic_is_refused_at_once_when_a_source_names_it(monkeypatch: 
     monkeypatch.setattr(Brokers, "topics", lambda _brokers: ["tt"])
     with pytest.raises(InvalidInput, match='Did you mean "tt"'):
         SaidByBrokers().require("t")
+
+
+class SlowAnswer(Future[int]):
+    """An answer that takes ten seconds of a clock."""
+
+    def __init__(self, now: list[float]) -> None:
+        super().__init__()
+        self._now, self._until = now, now[0] + 10
+
+    def result(self, timeout: float | None = None) -> int:
+        del timeout
+        self._now[0] += 1
+        if self._now[0] < self._until:
+            raise TimeoutError
+        return 7
+
+
+class ReportingBrokers(Brokers):
+    """Brokers whose client reports what it is told to report."""
+
+    reports: tuple[Any, ...] = ()
+
+    def _admin(self) -> Any:
+        return self
+
+    def poll(self, _seconds: float) -> None:
+        self._errors.extend(self.reports)
+        self.reports = ()
+
+    def wait_for(self, answer: SlowAnswer) -> int:
+        return self._answer(answer)
+
+
+def test_an_outage_that_is_over_does_not_cut_later_answers_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("calve.source.kafka.brokers.time.monotonic", lambda: now[0])
+    brokers = ReportingBrokers(BrokerAccess("b:9092"))
+    quick = SlowAnswer(now)
+    quick._until = now[0] + 2
+    brokers.reports = (KafkaError(KafkaError._ALL_BROKERS_DOWN),)
+    assert brokers.wait_for(quick) == 7
+    assert brokers.wait_for(SlowAnswer(now)) == 7
+    brokers.reports = (KafkaError(KafkaError._ALL_BROKERS_DOWN),)
+    with pytest.raises(KafkaException):
+        brokers.wait_for(SlowAnswer(now))
 
 
 def of_letters(origins: list[Origin], **how: Any) -> list[dict[str, Any]]:

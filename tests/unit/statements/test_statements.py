@@ -14,7 +14,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 
 from calve.catalog.connect import connect_embedded
+from calve.definitions.edits import Steps
 from calve.definitions.objects import ConcurrentEdit
+from calve.definitions.pending import PendingEdits
+from calve.definitions.store import Definitions
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, InvalidInput
 from calve.lake import Lake
@@ -59,6 +62,20 @@ def lines_of(outcome: Outcome) -> list[str]:
         rows = [names_of(outcome.found), *rows_of(outcome.found)]
         return [" | ".join(map(str, row)).rstrip() for row in rows]
     return [" | ".join(row).rstrip() for row in (outcome.headings, *outcome.rows)]
+
+
+def revisions_seen_during(place: Workplace, text: str, monkeypatch: pytest.MonkeyPatch) -> list[Definitions]:
+    """The definitions after every edit that a statement makes."""
+    found: list[Definitions] = []
+    really = PendingEdits.add
+
+    def watched(pending: PendingEdits, steps: Steps) -> None:
+        really(pending, steps)
+        found.append(place.definitions())
+
+    monkeypatch.setattr(PendingEdits, "add", watched)
+    run(place, text)
+    return found
 
 
 def run(place: Workplace, text: str) -> list[str]:
@@ -260,3 +277,16 @@ def test_the_start_of_a_source_is_looked_up_in_its_table_when_it_is_created(plac
         run(place, "CREATE SOURCE c FROM ICEBERG TABLE lake.shop.read (START = 'never')")
     with pytest.raises(InvalidInput, match='"never" is neither'):
         run(place, "ALTER SOURCE latest SET (START = 'never')")
+
+
+def test_a_connection_and_its_new_password_are_altered_in_one_edit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = at(tmp_path)
+    run(place, "CREATE CONNECTION a TO AWS (ACCESS KEY ID = 'AKIA', SECRET ACCESS KEY = 'one')")
+    seen = revisions_seen_during(place, "ALTER CONNECTION a SET (SECRET ACCESS KEY = 'two')", monkeypatch)
+    assert len(seen) == 1, "a running sink would see a connection whose secret is missing"
+    (connection,) = seen[0].of(ObjectKind.CONNECTION)
+    (secret,) = seen[0].of(ObjectKind.SECRET)
+    assert connection.uses == (secret.uid,)
+    assert place.vault.value(secret) == "two"

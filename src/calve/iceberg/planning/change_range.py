@@ -37,6 +37,7 @@ from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_at, moment_o
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
 from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangeScanPlan, ChangeStep, Deletes, Transition
 from calve.model.frontier import Frontier
+from calve.model.instants import instant_text
 from calve.model.numbers import whole_number
 from calve.model.progress import FRONTIER
 from calve.model.scan import EVERYTHING, Condition, ContentId, DeleteKind
@@ -292,7 +293,7 @@ def _pairs(
     gap = (
         f"Snapshots between {start} and {oldest.snapshot_id} have expired; the oldest one that leads to "
         f"{until.snapshot_id} is {oldest.snapshot_id}, committed "
-        f"{dt.datetime.fromtimestamp(oldest.timestamp_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC."
+        f"{instant_text(oldest.timestamp_ms, ' UTC')}."
     )
     if not net:
         raise InvalidInput(

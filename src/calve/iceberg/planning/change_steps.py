@@ -5,7 +5,6 @@ head back to the place. If they do not lead there, history was changed: the tabl
 snapshots expired that were not read yet. A reader must not continue then, since it cannot know what it missed.
 """
 
-import datetime as dt
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from calve.iceberg.planning.change_range import Point, moment_at_point, starts_e
 from calve.iceberg.schema.readable import spark_schema
 from calve.iceberg.snapshot.history import head_of
 from calve.model.changelog import TablePlace
+from calve.model.instants import instant_text
 from calve.model.numbers import whole_number
 
 _ORDERED = 2
@@ -121,7 +121,7 @@ def _starts_empty(table: Table, snapshot: Snapshot) -> bool:
 def _why(oldest: Snapshot, head: Snapshot, since: Snapshot | None, place: TablePlace) -> str:
     reachable = (
         f"The oldest snapshot that leads to the head {head.snapshot_id} is {oldest.snapshot_id}, committed "
-        f"{dt.datetime.fromtimestamp(oldest.timestamp_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%S} UTC."
+        f"{instant_text(oldest.timestamp_ms, ' UTC')}."
     )
     if place.snapshot_id is None:
         return f"Its first snapshots have expired, and were not read. {reachable}"

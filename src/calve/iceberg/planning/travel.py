@@ -8,7 +8,6 @@ As of a time, that is the snapshot that was the head of main then, as the table'
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -19,6 +18,7 @@ from calve.clock import sink_id_of
 from calve.errors import InvalidInput
 from calve.iceberg.snapshot.history import ancestors_of, head_of
 from calve.model.frontier import Frontier
+from calve.model.instants import instant_text
 from calve.model.progress import FRONTIER, SINK_ID
 from calve.suggest import suggestion
 
@@ -116,27 +116,20 @@ def _by_time(table: Table, time_ms: int) -> Snapshot:
     heads = sorted(metadata.snapshot_log, key=lambda entry: entry.timestamp_ms)
     then = [entry for entry in heads if entry.timestamp_ms <= time_ms]
     if not then:
-        oldest = _shown(heads[0].timestamp_ms) if heads else ""
+        oldest = instant_text(heads[0].timestamp_ms, " UTC") if heads else ""
         raise InvalidInput(
-            f'table "{_name(table)}" had no snapshot at {_shown(time_ms)}',
+            f'table "{_name(table)}" had no snapshot at {instant_text(time_ms, " UTC")}',
             detail=f"Its history begins at {oldest}." if heads else "It has no snapshot.",
             hint="Older snapshots may have expired." if heads else "",
         )
     found = metadata.snapshot_by_id(then[-1].snapshot_id)
     if found is None:
         raise InvalidInput(
-            f'the snapshot of table "{_name(table)}" at {_shown(time_ms)} has expired',
-            detail=f"It was {then[-1].snapshot_id}, of {_shown(then[-1].timestamp_ms)}.",
+            f'the snapshot of table "{_name(table)}" at {instant_text(time_ms, " UTC")} has expired',
+            detail=f"It was {then[-1].snapshot_id}, of {instant_text(then[-1].timestamp_ms, ' UTC')}.",
             hint="SHOW SNAPSHOTS FROM the table lists those that remain.",
         )
     return found
-
-
-def _shown(millis: int) -> str:
-    try:
-        return f"{datetime.fromtimestamp(millis / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, ValueError, OSError):
-        return f"{millis} ms"
 
 
 def _by_frontier(table: Table, wanted: Frontier, sink: str | None) -> Snapshot:

@@ -4,6 +4,9 @@ Letters are identified by their sink, origin and bytes, never by their time. So 
 are read again: after a crash, with lost records, in other checkpoints, or by a run that was fenced. Every addition and
 every removal is one attempt on exactly the table state that was checked. A removal replaces the files that contain the
 letters by files without them.
+
+Of the table's history, the newest snapshots and those of the last hour stay: a source with a bad record in every
+checkpoint would otherwise add to its metadata for ever, and every addition writes all of that.
 """
 
 from collections import Counter
@@ -38,13 +41,17 @@ from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.names import own_name, table_mark
 from calve.iceberg.loading import load_or_create_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
+from calve.iceberg.snapshot.expiry import refusal_of
+from calve.iceberg.snapshot.retention import Retention
 from calve.model.change import Letter, Origin
 from calve.model.files import WrittenFile
-from calve.model.spec import TableName
+from calve.model.spec import LEAST_RETENTION_MS, RetentionOptions, TableName
 from calve.retry import retry_on
 
 ATTEMPTS = 20
 """Each failed attempt means that another writer succeeded."""
+KEPT = RetentionOptions(max_age_ms=LEAST_RETENTION_MS, min_snapshots=100)
+"""Snapshots that stay, unless the table states others; some expire once there are twice as many: that takes a while."""
 
 SCHEMA = Schema(
     NestedField(1, "sink", StringType(), required=True),
@@ -155,7 +162,8 @@ class LetterTable:
         files = tuple(file.path for file in added)
         try:
             seen = TableVersion(table, self._manifests)
-            prepared = prepare(seen, removed, added, HistoryLimits(), (self._clock, self._ids), files=files)
+            limits = _limits(table, self._clock.now_ms())
+            prepared = prepare(seen, removed, added, limits, (self._clock, self._ids), files=files)
         except TransientError:
             discard(table.io, files, "the manifest of these dead letters could not be written")
             raise
@@ -171,6 +179,16 @@ class LetterTable:
         reason = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
         met = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return {"sink": self._sink, **vars(letter.origin), **reason, "checkpoint": checkpoint, "met_at": met}
+
+
+def _limits(table: Table, now_ms: int) -> HistoryLimits:
+    """The snapshots that stay when one is added."""
+    metadata = table.metadata
+    found = Retention.of(metadata.properties, None, KEPT)
+    young = sum(now_ms - snapshot.timestamp_ms <= found.max_age_ms for snapshot in metadata.snapshots)
+    kept = max(found.min_keep, young + 1)
+    enough = len(metadata.snapshots) >= 2 * kept and not refusal_of(table)
+    return HistoryLimits(snapshots=kept) if enough else HistoryLimits()
 
 
 def _origin(row: _Row) -> Origin:

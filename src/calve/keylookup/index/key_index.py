@@ -151,6 +151,17 @@ class KeyIndex:
         for part in (part for run in runs for part in run.parts):
             self._note(part.name)
 
+    def remove(self, runs: Sequence[Run]) -> None:
+        """Remove runs that no manifest ever named. What cannot be removed now is removed with other old parts."""
+        for part in (part for run in runs for part in run.parts):
+            try:
+                self._store.delete(part.name)
+            except TransientError as error:
+                _log.warning("a part of the key index could not be removed: %s", error.primary)
+            else:
+                if self._written is not None:
+                    self._written.discard(part.name)
+
     def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
         """As `take_in`, in Spark tasks, which write the parts themselves."""
         faults.reached("index.before")

@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
@@ -29,6 +30,7 @@ RETENTION_SECONDS = 300.0
 REPORT_SECONDS = 3.0
 """The longest that a request for reports may take."""
 _POLL_SECONDS = 0.05
+_ERRORS_KEPT = 100
 _EARLIEST, _LATEST = "earliest", "latest"
 _AFTER = re.compile(r" \(after \d+ms in state \w+[^)]*\)")
 """Internals that librdkafka adds to its messages."""
@@ -67,7 +69,8 @@ class Brokers:
 
     def __init__(self, access: BrokerAccess) -> None:
         self._access = access
-        self._errors: list[Any] = []
+        self._errors: deque[Any] = deque(maxlen=_ERRORS_KEPT)
+        """What the client reported since brokers last answered: an outage that is over says nothing about the next."""
         self._opened: AdminClient | None = None
         self._unknown_since: float | None = None
         """When the brokers first said that the topic does not exist; None if their last answer was another."""
@@ -195,7 +198,7 @@ class Brokers:
         deadline = time.monotonic() + patience
         while True:
             try:
-                return future.result(_POLL_SECONDS)
+                answer = future.result(_POLL_SECONDS)
             except NoAnswer:
                 now = time.monotonic()
                 self._admin().poll(0)  # delivers errors to the callback
@@ -203,6 +206,9 @@ class Brokers:
                     deadline = min(deadline, now + GRACE_SECONDS)
                 if now > deadline:
                     raise kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT)) from None  # noqa: SLF001 - as above
+            else:
+                self._errors.clear()
+                return answer
 
     def _failed(self, what: str, error: Exception) -> TransientError:
         """The error of a request, with the last cause that the client reported."""
