@@ -96,5 +96,12 @@ def transient(primary: str, error: BaseException) -> TransientError:
 def text_of(error: BaseException) -> str:
     """An error in one line, truncated."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    text = " ".join(str(cause).split())
+    text = " ".join((problems_of(cause) if isinstance(cause, ValidationError) else str(cause)).split())
     return f"{type(cause).__name__}: {text[:_MOST_TEXT]}{'…' if len(text) > _MOST_TEXT else ''}"
+
+
+def problems_of(error: ValidationError) -> str:
+    """What is wrong with a response. The error's own text quotes the response, which may contain credentials."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    places = ((".".join(map(str, one["loc"])), one["msg"]) for one in problems)
+    return f"{error.title}: " + "; ".join(f"{place}: {what}" if place else what for place, what in places)
