@@ -44,7 +44,7 @@ def test_a_mistake_of_the_programme_stays_one() -> None:
         raise KeyError("x")
 
 
-SECRET = "s3cr3t-0f-th3-t0k3n"
+SECRET = "s3cr3t-0f-th3-t0k3n"  # noqa: S105 - nobody uses it
 BODIES = {
     "no type": f'{{"access_token": "{SECRET}"}}',
     "no JSON": f"access_token={SECRET}",
