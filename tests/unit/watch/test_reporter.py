@@ -156,7 +156,7 @@ def test_a_clock_that_is_set_does_not_silence_a_sink(file: Path, clock: ManualCl
         clock.ms += HEARTBEAT_MS // 4
         made.update(rows=clock.ms)
         made.beat()
-        found = read_status(file, clock.ms)
-        assert found is not None
+    found = read_status(file, clock.ms)
+    assert found is not None
     assert (found.health, found.rows) == (Health.RUNNING, clock.ms)
     assert abs(clock.ms - found.heartbeat_ms) < 2 * HEARTBEAT_MS
