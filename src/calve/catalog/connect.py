@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from pydantic_core import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchPropertyException
 from sqlalchemy import URL, make_url
@@ -77,6 +78,8 @@ def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> 
             ) from error
         except KeyError as error:
             raise InvalidInput("the catalog's properties are incomplete", detail=f"{error} is missing.") from error
+        except ValidationError:  # a ValueError, too: a response that cannot be parsed, such as the page of a proxy
+            raise
         except (ValueError, NoSuchPropertyException) as error:
             raise InvalidInput("the catalog's properties are incomplete", detail=str(error)) from error
 

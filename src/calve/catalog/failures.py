@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pydantic_core import ValidationError
+from pyiceberg.catalog.rest.response import ErrorResponse
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -19,6 +20,7 @@ from pyiceberg.exceptions import (
     WaitingForLockException,
 )
 from pyiceberg.exceptions import ValidationError as MetadataError
+from requests import HTTPError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from calve.errors import InvalidInput, TransientError
@@ -96,5 +98,29 @@ def transient(primary: str, error: BaseException) -> TransientError:
 def text_of(error: BaseException) -> str:
     """An error in one line, truncated."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    text = " ".join(str(cause).split())
+    text = " ".join((problems_of(cause) if isinstance(cause, ValidationError) else str(cause)).split())
     return f"{type(cause).__name__}: {text[:_MOST_TEXT]}{'…' if len(text) > _MOST_TEXT else ''}"
+
+
+def is_relayed(error: BaseException) -> bool:
+    """Whether an error is the response to an HTTP request, which others than the catalog may have answered."""
+    return isinstance(error.__cause__, HTTPError)
+
+
+def is_told_by_catalog(error: BaseException) -> bool:
+    """Whether the catalog itself explains an error. Proxies respond with 404, too, while the server is away."""
+    response = error.__cause__.response if isinstance(error.__cause__, HTTPError) else None
+    if response is None:
+        return not is_relayed(error)
+    try:
+        ErrorResponse.model_validate_json(response.text)
+    except ValidationError:
+        return False
+    return True
+
+
+def problems_of(error: ValidationError) -> str:
+    """What is wrong with a response. The error's own text quotes the response, which may contain credentials."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    places = ((".".join(map(str, one["loc"])), one["msg"]) for one in problems)
+    return f"{error.title}: " + "; ".join(f"{place}: {what}" if place else what for place, what in places)

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from pydantic_core import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
 from pyiceberg.catalog.rest.auth import AuthManager
@@ -24,6 +25,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
+from calve.catalog.failures import problems_of
 from calve.catalog.guarded import names_code, without_code
 from calve.clock import Clock, SystemClock
 from calve.model.numbers import number_property
@@ -208,7 +210,10 @@ class RestLogin(AuthManager):
             response.raise_for_status()
         except HTTPError as error:
             _handle_non_200_response(error, {400: OAuthError, 401: OAuthError})
-        answer = TokenResponse.model_validate_json(response.text)
+        try:
+            answer = TokenResponse.model_validate_json(response.text)
+        except ValidationError as error:  # which quotes the response
+            raise OAuthError(f"the token server sent no valid token: {problems_of(error)}") from None
         self._token = answer.access_token
         lifetime = answer.expires_in
         early = None if lifetime is None else min(_RENEW_SECONDS, lifetime / 4)

@@ -21,7 +21,9 @@ class Batches:
 
     def flush(self, *, seal: bool = False) -> None:
         """Close what is staged without waiting for its window. `seal`: the source has ended."""
-        if self._windows.flush(seal=seal):
+        with self._state.memory:
+            known = not self._windows.flush(seal=seal)
+        if not known:
             self._state.waiter.wake()  # the committer sleeps until the window ends
 
     def reading_failed(self) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from calve.commit.backpressure import Room, room_for_more, stage_full_error
 from calve.commit.run_state import SETTLE_SECONDS, RunState
+from calve.errors import TransientError
 from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, Staged
 from calve.model.files import Committable, FileTotals, Manifest
 from calve.model.frontier import SEALED, BatchDescription, Frontier
@@ -147,7 +148,7 @@ class Checkpoints:
             if staged.frontier is None:
                 entry = CheckpointEntry(identity, self._state.next_time(batch_ms), None, staged, self._spec.generation)
             elif staged.rows and staged.low < self._state.closed:
-                self._journal.remove_staged([staged])
+                self._discard(staged)
                 return False
             else:
                 advanced = replace(staged, frontier=max(staged.frontier, self._state.position.input))
@@ -157,3 +158,10 @@ class Checkpoints:
         if staged.late:
             self._monitor.late(staged.late)
         return True
+
+    def _discard(self, staged: Staged) -> None:
+        """Remove staged changes that no record refers to. What cannot be removed goes with the records of this run."""
+        try:
+            self._journal.remove_staged([staged])
+        except TransientError as error:
+            self._monitor.warned("removal of rows that became late while they were staged", error)

@@ -26,11 +26,11 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
 
 from calve.catalog.discard import discard, remove
-from calve.catalog.failures import loading, trying
+from calve.catalog.failures import is_relayed, is_told_by_catalog, loading, text_of, trying
 from calve.catalog.guarded import locations_of
 from calve.catalog.outcome import TableChange, send, shows_no_history
 from calve.clock import Clock, IdSource
-from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.errors import CalveError, InvalidInput, TerminalError, TransientError
 from calve.faults import reached
 from calve.iceberg.files.manifest_cache import ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import manifest_file, manifest_place, write_existing, write_manifests
@@ -85,6 +85,8 @@ from calve.model.table import Proposal, TableState
 from calve.storage.filesystems import expires_soon, keeps_everything, task_properties_of, with_place_apart
 from calve.storage.hints import is_refused
 
+MISSING_SECONDS = 10.0
+"""Seconds for which a catalog that is asked over HTTP must not find the table before that counts."""
 _LOOK_SHARE = 100
 """Expired snapshots are looked for once every n / _LOOK_SHARE commits, where n is the number of snapshots."""
 
@@ -132,6 +134,8 @@ class IcebergTable:
         """Whether key files exist that a run wrote outside of the table's location."""
         self._latest = self._reaching_keys(table)
         self._loaded_ms = clock.now_ms()
+        self._missing_since: float | None = None
+        """When the catalog first did not find the table; None if it did."""
         self._metadata: TableMetadata = table.metadata
         """As last loaded or committed."""
         self._infos = SnapshotInfos(sink_id)
@@ -146,17 +150,18 @@ class IcebergTable:
         self._key_scans = KeyScans(self._manifests)
 
     def load(self) -> TableState:
-        """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped."""
+        """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped.
+
+        A response that says so over HTTP counts only if it is the catalog's own, and the same for some seconds: a proxy
+        responds like that while the server is away, and a replica while it is behind.
+        """
         reached("load")
         with loading(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
-                raise TerminalError(
-                    f'table "{self._name}" no longer exists',
-                    detail=str(error),
-                    hint="Restore it, or start a new sink into a new table.",
-                ) from error
+                raise self._missing(error) from error
+        self._missing_since = None
         self._latest, self._metadata = self._reaching_keys(table), table.metadata
         self._loaded_ms = self._clock.now_ms()
         ref = table.metadata.refs.get(self._branch)
@@ -174,6 +179,23 @@ class IcebergTable:
             others=other_sinks(table.metadata, self._branch, self._sink_id),
             format_version=table.metadata.format_version,
             handle=table,
+        )
+
+    def _missing(self, error: NoSuchTableError) -> CalveError:
+        """The error for a table that the catalog does not find: final unless the response may be wrong."""
+        now = self._clock.monotonic()
+        self._missing_since = now if self._missing_since is None else self._missing_since
+        recent = now - self._missing_since < MISSING_SECONDS
+        if is_relayed(error) and (recent or not is_told_by_catalog(error)):
+            return TransientError(
+                f'table "{self._name}" was not found',
+                detail=text_of(error),
+                hint="The sink asks again. Check the address of the catalog, and whether the table was dropped.",
+            )
+        return TerminalError(
+            f'table "{self._name}" no longer exists',
+            detail=str(error),
+            hint="Restore it, or start a new sink into a new table.",
         )
 
     def _reaching_keys(self, table: Table, keys: Sequence[Manifest] = ()) -> Table:

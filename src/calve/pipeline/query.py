@@ -2,7 +2,9 @@
 
 import atexit
 import concurrent.futures.thread  # noqa: F401 - registers its exit hook, so that ours, registered later, runs before it
+import logging
 import threading
+from collections.abc import Callable
 from typing import Self
 from weakref import WeakSet
 
@@ -20,6 +22,8 @@ from calve.pipeline.survey import Survey
 
 EXIT_SECONDS = 30.0
 """How long an exiting program waits for its sinks to stop."""
+
+_log = logging.getLogger("calve")
 
 _running: "WeakSet[Query]" = WeakSet()
 
@@ -208,6 +212,22 @@ class Query:
     # ---- the watcher
 
     def _watch(self) -> None:
+        """Wait until the run is to end, and end it. Whatever fails on the way: somebody waits for the end."""
+        steps = (self._follow, self._signals.stop, self._feed.stop, self._committer.finish)
+        unexpected = next(filter(None, [self._tried(step) for step in steps]), None)
+        self._finish(self._committer.failure or self._feed.failure or unexpected)
+
+    def _tried(self, step: Callable[[], None]) -> Exception | None:
+        """Take a step, and return why it failed."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the thread's last resort: the query reports it
+            _log.exception("the thread that watches sink %s failed unexpectedly", self._monitor.sink)
+            return error
+        return None
+
+    def _follow(self) -> None:
+        """Return when the run is to end; meanwhile do what is due."""
         while not self._signals.stopping:
             calls = self._signals.calls
             if not self._committer.alive:
@@ -219,10 +239,6 @@ class Query:
             if self._survey is not None:
                 self._survey.look_if_due()
             self._signals.await_call(calls, 1.0)
-        self._signals.stop()
-        self._feed.stop()
-        self._committer.finish()
-        self._finish(self._committer.failure or self._feed.failure)
 
     def _has_finished_without_feed(self) -> bool:
         """Whether everything is committed; after a failure, everything complete: the rest stays staged."""
@@ -237,13 +253,20 @@ class Query:
 
     def _finish(self, failure: BaseException | None) -> None:
         self._failure = failure
-        if self._registry is not None and failure is None:
+        if failure is None:
+            self._tried(self._report_end)
+        try:
+            self._monitor.ended(failure, sealed=self._run.state.frontier.sealed, pending=self._run.state.ready)
+        finally:
+            _running.discard(self)
+            self._ended.set()
+
+    def _report_end(self) -> None:
+        """Register and measure what the run leaves behind."""
+        if self._registry is not None:
             self._registry.finish(self._monitor.status)
-        if self._survey is not None and failure is None:
+        if self._survey is not None:
             self._survey.finish()
-        self._monitor.ended(failure, sealed=self._run.state.frontier.sealed, pending=self._run.state.ready)
-        _running.discard(self)
-        self._ended.set()
 
 
 def exit_code(query: Query) -> int:

@@ -9,6 +9,8 @@ the query where the records end, with growing delays; it counts as running once 
 data.
 """
 
+import logging
+import shutil
 import threading
 from functools import partial
 from pathlib import Path
@@ -34,14 +36,17 @@ from calve.pipeline.spark_log import (
     SparkLog,
     SparkPosition,
     behind,
+    checkpoint_failure,
     position_of,
     self_describing,
     unread_of,
     waits_for_data,
 )
-from calve.spark.failures import failure_of
+from calve.spark.failures import CAUGHT, failure_of
 from calve.storage import durable
 from calve.storage.local import make_private
+
+_log = logging.getLogger(__name__)
 
 _STATISTICS_LIMIT = 1 << 50
 """Spark reports huge sizes for plans of unknown size."""
@@ -92,8 +97,11 @@ class SparkFeed(FeedThread):
         with self._state:
             self._stopping = True
             self._state.wait_for(lambda: not self._busy)  # Spark does not wait for a Python callback
-        if self._query is not None and self._query.isActive:
-            self._query.stop()
+        try:
+            if self._query is not None and self._query.isActive:
+                self._query.stop()
+        except CAUGHT as error:  # the JVM is gone, and the query with it; or the thread tries again
+            _log.info("Spark's query could not be stopped: %s", type(error).__name__)
         super().stop()
 
     def ask(self) -> int:
@@ -145,7 +153,10 @@ class SparkFeed(FeedThread):
         broken, self._broken = self._broken, None
         if broken is not None:  # the last one had worked: report and delay its failure like that of any other source
             raise broken
-        self._log = self._folder_for(run)
+        try:
+            self._log = self._folder_for(run)
+        except OSError as error:
+            raise checkpoint_failure(self._folder, error) from error
         self._moved = self._called = False
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
@@ -175,7 +186,8 @@ class SparkFeed(FeedThread):
         except PySparkException as error:
             if self._stopping or self._moved or run.state.sealed:
                 return True
-            raise self._failure or _query_failure(error) from error
+            own, self._failure = self._failure, None  # one that is transient is over with the next query
+            raise own or _query_failure(error) from error
 
     def _notice_idle(self, run: SinkRun, query: StreamingQuery, asked_ms: int | None) -> int | None:
         """Report that Spark polled the source and it had nothing; returns the time of this check, None if it had.
@@ -196,7 +208,7 @@ class SparkFeed(FeedThread):
                 raise Stopped
             self._busy = self._called = True
         try:
-            batch = self._log.batch(batch_id)
+            batch = run.state.retry_until_stopped(partial(self._log.batch, batch_id))
             self._check_forward(batch.identity)
             run.state.retry_until_stopped(self._log.sync)  # the record of this batch relies on Spark's log
             records, size = CheckpointRecords.of(frame), _size_of(frame)
@@ -271,7 +283,11 @@ class SparkFeed(FeedThread):
         make_private(self._folder)
         used = [whole_number(p.name) or 0 for p in self._folder.iterdir()]
         log = SparkLog(self._folder / str(max(used, default=0) + 1))
-        log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
+        try:
+            log.start_at(offsets, self._ids.new_id(), self._clock.now_ms())
+        except (OSError, TransientError):  # every attempt would leave one
+            shutil.rmtree(log.folder, ignore_errors=True)
+            raise
         part = self._folder / f"current.{self._ids.new_id()}"
         with durable.DurableFile(part) as out:
             out.write(log.folder.name.encode())

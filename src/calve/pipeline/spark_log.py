@@ -13,8 +13,8 @@ as parsed JSON, Spark 4 as text. Some sources do not report their latest offset.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offset
 from calve.model.health import SourcePart, SourcePosition
 from calve.model.numbers import whole_number
 from calve.storage import durable
+from calve.storage.hints import hint_for
 
 
 class DamagedLog(TerminalError):
@@ -69,7 +70,11 @@ class SparkLog:
         self._synced_ns = newest
 
     def position(self) -> SparkPosition | None:
-        """Return Spark's position, None for an unused directory. Raises DamagedLog."""
+        """Return Spark's position, None for an unused directory. Raises DamagedLog, TransientError."""
+        with _reading(self.folder):
+            return self._position()
+
+    def _position(self) -> SparkPosition | None:
         query_id = self._query_id()
         if query_id is None:
             return None
@@ -79,10 +84,14 @@ class SparkLog:
         if planned and max(planned) not in {last, last + 1}:
             raise self._damaged(f"commits end at {last}, offsets at {max(planned)}")
         committed = self._offsets(last)[0] if last >= 0 else None
-        return SparkPosition(query_id, committed, self.batch(last + 1) if last + 1 in planned else None)
+        return SparkPosition(query_id, committed, self._batch(last + 1) if last + 1 in planned else None)
 
     def batch(self, batch_id: int) -> LoggedBatch:
-        """Return a batch that Spark has planned. Raises DamagedLog."""
+        """Return a batch that Spark has planned. Raises DamagedLog, TransientError."""
+        with _reading(self.folder):
+            return self._batch(batch_id)
+
+    def _batch(self, batch_id: int) -> LoggedBatch:
         start = self._offsets(batch_id - 1)[0] if batch_id > 0 else None
         end, batch_ms = self._offsets(batch_id)
         return LoggedBatch(CheckpointIdentity(self._query_id() or "", batch_id, start, end), batch_ms)
@@ -118,11 +127,27 @@ class SparkLog:
                 raise self._damaged(f"offsets/{batch_id} has version {version!r} and {len(lines)} sources")
             sources: list[Any] = [None if line == "-" else json.loads(line) for line in lines]
             return canonical_offsets(sources), int(json.loads(header)["batchTimestampMs"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (FileNotFoundError, IsADirectoryError, ValueError, KeyError, TypeError) as error:
             raise self._damaged(f"offsets/{batch_id}: {error}") from error
 
     def _damaged(self, what: str) -> DamagedLog:
         return DamagedLog("Spark's checkpoint directory is damaged", detail=f"{self.folder}: {what}.")
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """A file that cannot be read now is not a damaged one. Raises TransientError."""
+    try:
+        yield
+    except OSError as error:
+        raise checkpoint_failure(folder, error) from error
+
+
+def checkpoint_failure(folder: Path, error: OSError) -> TransientError:
+    """The error for a checkpoint directory that cannot be read or written now."""
+    return TransientError(
+        "could not use Spark's checkpoint directory", detail=f"{folder}: {error}.", hint=hint_for(error)
+    )
 
 
 def self_describing(offsets: Offsets) -> bool:
@@ -157,7 +182,10 @@ def _are_offsets(partitions: Mapping[str, Any]) -> bool:
 
 
 def _numbers(folder: Path) -> set[int]:
-    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    """Raises OSError if the folder exists and cannot be listed."""
+    names: list[str] = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = [path.name for path in folder.iterdir()]
     return {number for name in names if (number := whole_number(name)) is not None}
 
 

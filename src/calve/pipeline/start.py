@@ -210,26 +210,17 @@ class Start:
         self._check_name_is_free()
         check_adoption(self._sink)
         source, reading, table = self._open()
+        if self._replay is not None:
+            self._check_replay(source, reading)
         spec = reading.spec
         counts = source.counts if source else "offsets"
         file, reads = status_file(self._home, spec.name), source.name if source else "Spark's streaming source"
         monitor = RunMonitor(spec, self._clock, file, self._signals.wake, counts=counts, source=reads)
-        letters = self._letters(monitor)
-        feed: Feed
-        if self._replay is None:
-            feed = self._feed(source)
-        else:
-            feed = self._letter_feed(source, reading, table, letters)
-            monitor.stopping("its dead letters were replayed")  # it ends by itself
-        resolver = self._resolver(table, Stopwatch(self._clock, monitor))
-        existing = TableRows(spec, table, source, self._jobs)
-        ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
-        run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
-        parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
-        pipeline = Pipeline(spec, reading.intake, run, parts)
-        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
-        committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
-        query = Query(run, feed, committer, self._signals, monitor, self._clock)
+        try:
+            query, pipeline = self._assembled(source, reading, table, monitor)
+        except BaseException as error:
+            monitor.not_started(error)
+            raise
         _RUNNING[self._home, spec.name] = query
         known = table_id(TableRef(self._sink.lake, spec.table))
         begun = query.begin(
@@ -245,6 +236,33 @@ class Start:
                 "apply new data at every start: calve.files(...), or a streaming DataFrame.",
             )
         return query
+
+    def _check_replay(self, source: Source | None, reading: Reading) -> None:
+        """Refuse a replay that is not possible, before the status of the sink says anything else."""
+        if self._spec.dead_letters is None:
+            raise keeps_no_letters(f'sink "{self._spec.name}"', self._spec.name)
+        self._judge(source, reading, self._replay or LetterChoice())
+
+    def _assembled(
+        self, source: Source | None, reading: Reading, table: IcebergTable, monitor: RunMonitor
+    ) -> tuple[Query, Pipeline]:
+        """Build the parts of a run; nothing runs yet."""
+        spec, letters = reading.spec, self._letters(monitor)
+        feed: Feed
+        if self._replay is None:
+            feed = self._feed(source)
+        else:
+            feed = self._letter_feed(source, reading, table, letters)
+            monitor.stopping("its dead letters were replayed")  # it ends by itself
+        resolver = self._resolver(table, Stopwatch(self._clock, monitor))
+        existing = TableRows(spec, table, source, self._jobs)
+        ports = RunPorts(self._clock, self._ids, monitor, self._signals, resolver, existing)
+        run = SinkRun(spec, table, Journal(self._state), ports, feed.can_reread)
+        parts = PipelineParts(self._spark, self._state, table, monitor, self._clock, self._ids, letters)
+        pipeline = Pipeline(spec, reading.intake, run, parts)
+        hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
+        committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
+        return Query(run, feed, committer, self._signals, monitor, self._clock), pipeline
 
     def replay(self) -> ReplayReport:
         """Apply dead letters, and wait for the end. Raises what made it fail."""

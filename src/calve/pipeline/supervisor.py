@@ -141,9 +141,9 @@ class SinkRunner:
         if query is not None:
             query.ask_to_stop(self._why)
 
-    def join(self) -> None:
-        """Wait for the end."""
-        self._thread.join()
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the end, or until time ran out."""
+        self._thread.join(timeout)
 
     def _main(self) -> None:
         """Run the sink; always sets a result."""
@@ -192,6 +192,7 @@ class SinkRunner:
                     return
                 _log.warning("sink %s restarts in %g s: %s", self.definition.name, wait, describe(error))
                 cause, hint = cause_of(error)
+                self._query = None  # it has ended, unlike the sink
                 self._tell(Health.STALLED, f"{cause}\n  it restarts in {wait:g} s", hint)
             if self._stop.wait(wait):
                 self._tell(Health.STOPPED, self._why)
@@ -327,8 +328,12 @@ class Supervisor:
             why = "it was dropped" if uid not in wanted else "its definition changed" if uid in runnable else "paused"
             self._runners[uid].ask_to_stop(why)
         for uid in changed:
-            runner = self._runners.pop(uid)
-            runner.join()
+            runner = self._runners[uid]
+            while runner.alive:
+                if self._stop.is_set():
+                    return 0  # the others must not wait until this one has ended
+                runner.join(LOOK_EVERY)
+            del self._runners[uid]
             if uid not in wanted:
                 forget_status(self._place.home, runner.definition.name)
                 metrics.LIVE.remove(str(status_file(self._place.home, runner.definition.name)))

@@ -69,3 +69,5 @@ class Survey:
             measure()
         except (TransientError, OSError) as error:
             _log.info("the %s of sink %s could not be measured: %s", what, self._monitor.sink, error)
+        except Exception:  # noqa: BLE001 - numbers for a page: the sink continues without them
+            _log.warning("the %s of sink %s cannot be measured", what, self._monitor.sink, exc_info=True)

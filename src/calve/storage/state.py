@@ -192,9 +192,12 @@ class LocalState:
 
     def list(self, prefix: str) -> list[str]:
         found = []
-        for folder, _, names in os.walk(self._root / prefix):
-            base = Path(folder).relative_to(self._root)
-            found += [str(base / name) for name in names if not name.startswith(".")]
+        try:
+            for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
+                base = Path(folder).relative_to(self._root)
+                found += [str(base / name) for name in names if not name.startswith(".")]
+        except OSError as error:
+            raise _cannot("list", str(self._root / prefix), error) from error
         return sorted(found)
 
     def delete(self, name: str) -> None:
@@ -209,6 +212,12 @@ class LocalState:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:
                 raise _cannot("delete", str(path), error) from error
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    """A folder that cannot be read is not an empty one: whoever lists it would take its records for lost."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 class RemoteState:

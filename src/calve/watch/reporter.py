@@ -71,7 +71,7 @@ class StatusReporter:
         """Replace the status by what `make` makes of it; it is written at the next opportunity."""
         with self.lock:
             self._status = make(self._status)
-            if self._clock.now_ms() - self._written_ms >= WRITE_EVERY_MS:
+            if self._has_passed(WRITE_EVERY_MS, self._written_ms):
                 self.write()
 
     def enter(self, health: Health, cause: str = "", hint: str = "", **values: object) -> bool:
@@ -95,8 +95,12 @@ class StatusReporter:
     def beat(self) -> None:
         """Write a sign of life, if nothing else was written for a heartbeat."""
         with self.lock:
-            if self._status.health.active and self._clock.now_ms() - self._written_ms >= HEARTBEAT_MS:
+            if self._status.health.active and self._has_passed(HEARTBEAT_MS, self._written_ms):
                 self.write()
+
+    def _has_passed(self, every_ms: int, since_ms: int) -> bool:
+        """Whether an interval is over. It is, too, if the clock was set back: nobody knows how long ago it began."""
+        return abs(self._clock.now_ms() - since_ms) >= every_ms
 
     def begin_beating(self) -> None:
         """Write heartbeats from now on, in place of any former reporter of the same file."""
@@ -116,11 +120,10 @@ class StatusReporter:
         return found.epoch <= self._status.epoch or self._status.started_ms >= found.started_ms
 
     def _complain(self, failure: str) -> None:
-        now = self._clock.now_ms()
         if not failure:
             self._complained_ms = None
-        elif self._complained_ms is None or now - self._complained_ms >= _COMPLAIN_EVERY_MS:
-            self._complained_ms = now
+        elif self._complained_ms is None or self._has_passed(_COMPLAIN_EVERY_MS, self._complained_ms):
+            self._complained_ms = self._clock.now_ms()
             _log.warning("the status of sink %s could not be written: %s", self._status.sink, failure)
 
 

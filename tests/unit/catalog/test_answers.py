@@ -11,7 +11,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
-from calve.errors import CommitConflict, CommitUnknown, TransientError
+from calve.errors import CommitConflict, CommitUnknown, TerminalError, TransientError
+from calve.iceberg.sink_table import MISSING_SECONDS
 from calve.iceberg.snapshot import draft
 from calve.storage.filesystems import StoreIO
 from tests.support import senders
@@ -211,6 +212,34 @@ def test_a_refused_token_is_renewed_for_the_next_commit(tmp_path: Path, monkeypa
         assert renewed
         sample.commit({1: "a"})
         assert sample.rows() == {1: "a"}
+
+
+MISSING: dict[str, tuple[Answer, bool]] = {
+    "the catalog's own": (error(404, "NoSuchTableException"), True),
+    "a proxy's": (Answer(404, b"<html>default backend - 404</html>", {"Content-Type": "text/html"}), False),
+    "an empty one": (Answer(404), False),
+}
+"""Responses, and whether they are believed after a while."""
+
+
+@pytest.mark.parametrize("answer", MISSING)
+def test_a_table_that_is_not_found_for_a_moment_is_not_taken_for_dropped(tmp_path: Path, answer: str) -> None:
+    told, believed = MISSING[answer]
+    with ExitStack() as ending:
+        place = rest_place(tmp_path, ending)
+        sample = Sample(tmp_path, opened=place.catalog)
+        place.proxy.faults.append(Fault(lambda request: "/tables/" in request.path, lambda *_: told, times=3))
+        for _ in range(2):
+            with pytest.raises(TransientError, match="was not found"):
+                sample.iceberg.load()
+            sample.clock.now += round(MISSING_SECONDS * 500)
+        sample.clock.now += 1
+        with pytest.raises(TerminalError if believed else TransientError, match=r"no longer|was not found"):
+            sample.iceberg.load()
+        assert sample.iceberg.load().uuid
+        place.proxy.faults.append(Fault(lambda request: "/tables/" in request.path, lambda *_: told))
+        with pytest.raises(TransientError, match="was not found"):
+            sample.iceberg.load()
 
 
 def test_a_rest_catalog_owns_old_metadata_files_whoever_commits(tmp_path: Path) -> None:

@@ -1,10 +1,24 @@
+import errno
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
+from calve.clock import RandomIds, SystemClock
+from calve.commit.committer import Signals
+from calve.errors import TransientError
 from calve.model.checkpoint import canonical_offsets
+from calve.model.spec import NoEnvelope, Pace, SinkSpec, TableName
+from calve.pipeline.spark_feed import SparkFeed
 from calve.pipeline.spark_log import DamagedLog, SparkLog, behind, self_describing
+from calve.storage import durable
+from tests.support.manual import ManualSink
 
 KAFKA = canonical_offsets([{"orders": {"0": 12, "1": 7}}])
 
@@ -100,3 +114,62 @@ def test_only_kafkas_offsets_say_everything_about_a_position(offsets: str | None
 )
 def test_offsets_that_go_back_are_named(start: str | None, end: str, said: str) -> None:
     assert behind(start, end) == said
+
+
+@pytest.mark.parametrize("name", ["offsets/1", "metadata", "commits"])
+def test_a_file_that_cannot_be_read_now_is_not_a_damaged_log(name: str, tmp_path: Path) -> None:
+    log = write(tmp_path, {0: "1", 1: "2"}, [0])
+    (tmp_path / name).rename(tmp_path / "aside")
+    (tmp_path / name).symlink_to(tmp_path / name)  # a circle, which not even root can follow
+    with pytest.raises(TransientError, match="could not use Spark's checkpoint directory"):
+        log.position()
+    (tmp_path / name).unlink()
+    (tmp_path / "aside").rename(tmp_path / name)
+    assert log.position() is not None
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> SparkFeed:
+    frame = cast("DataFrame", SimpleNamespace(sparkSession=None))
+    return SparkFeed(frame, tmp_path / "spark", Signals(), SystemClock(), RandomIds(), Pace.of(0, 0))
+
+
+def test_a_full_disk_leaves_no_directories_behind_however_often_the_feed_tries(
+    feed: SparkFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_files: Sequence[Path]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(durable, "sync", full)
+        for _ in range(3):
+            with pytest.raises(TransientError, match="could not sync Spark's checkpoint"):
+                feed._new_folder(KAFKA)
+    assert feed._current() is None
+    assert feed._new_folder(KAFKA).folder.name == "1"
+
+
+def test_a_transient_failure_of_a_batch_is_over_with_the_next_query(feed: SparkFeed) -> None:
+    class Ended:
+        isActive = False  # noqa: N815 - Spark's name
+
+        def awaitTermination(self, _seconds: int) -> bool:  # noqa: N802 - Spark's name
+            raise StreamingQueryException("the callback failed")
+
+    run = ManualSink(SinkSpec("s", "sink", TableName(("n",), "t"), ("k",), NoEnvelope())).run
+    feed._failure = failure = TransientError("the state location does not answer")
+    with pytest.raises(TransientError) as raised:
+        feed._has_ended(run, cast("StreamingQuery", Ended()))
+    assert raised.value is failure
+    assert feed.failure is None, "a sink that goes on has not failed, and the next failure has a cause of its own"
+
+
+def test_a_query_whose_jvm_is_gone_is_stopped(feed: SparkFeed) -> None:
+    class Gone:
+        @property
+        def isActive(self) -> bool:  # noqa: N802 - Spark's name
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "nothing listens where the JVM was")
+
+    feed._query = cast("StreamingQuery", Gone())
+    feed.stop()
+    assert not feed.alive

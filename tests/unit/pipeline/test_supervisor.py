@@ -1,16 +1,22 @@
 """A sink whose thread ends counts, however it ends."""
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from calve.cli.run import _RANK
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
+from calve.model.health import Health, Status
 from calve.pipeline import supervisor
+from calve.pipeline.query import Query
 from calve.pipeline.supervisor import Ending, SinkResult, SinkRunner, Supervisor
 from calve.sql.parser import parse
+from calve.sql.statements import ObjectKind
 from calve.statements.execute import execute
 from calve.watch.status_files import read_statuses
 from tests.integration.servers.test_logins import no_spark
@@ -85,6 +91,7 @@ def test_a_dropped_sink_leaves_the_status(place: Workplace, monkeypatch: pytest.
     assert read_statuses(place.home) == []
 
 
+LONG = 10.0
 PATIENT = 3
 """Looks without a running sink, after which a supervisor is known to wait."""
 
@@ -156,6 +163,63 @@ def test_a_fenced_sink_is_not_started_again_and_counts_whatever_becomes_of_its_d
     results = Supervisor(place, until_caught_up=False).run()
     assert sorted(starts) == ["done_1", "fenced_0"]
     assert {r.name: r.exit_code for r in results} == {"done_1": 0, "fenced_0": 3}
+
+
+def test_a_stop_reaches_all_sinks_although_one_that_was_altered_takes_its_time(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(place, ("altered", "other"))
+    runs, ends, stopped = threading.Event(), threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def once(self: SinkRunner) -> SinkResult:
+        if self.definition.name == "altered_0":
+            runs.set()
+            self._stop.wait(LONG)
+            ends.set()
+            in_time.append(stopped.wait(LONG))  # its last commit takes as long as that
+        elif self._stop.wait(LONG):
+            stopped.set()
+        return SinkResult(self.definition.name, Ending.STOPPED)
+
+    monkeypatch.setattr(SinkRunner, "_run_once", once)
+    running = Supervisor(place, until_caught_up=False)
+    results: list[SinkResult] = []
+    thread = threading.Thread(target=lambda: results.extend(running.run()))
+    thread.start()
+    assert runs.wait(LONG)
+    apply(place, "ALTER SINK altered_0 SET (COMMIT INTERVAL = '5m')")
+    assert ends.wait(LONG)
+    running.ask_to_stop()
+    thread.join(LONG)
+    assert in_time == [True]
+    assert {result.name: result.ending for result in results} == dict.fromkeys(("altered_0", "other_1"), Ending.STOPPED)
+
+
+def test_a_sink_that_waits_for_its_restart_says_so_and_not_that_it_has_ended(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = Status.unknown("s", 0).entered(Health.HALTED, 0, "the catalog does not answer")
+
+    def fails(self: SinkRunner) -> SinkResult:
+        self._query = cast("Query", SimpleNamespace(status=lambda: ended, ask_to_stop=lambda _: None))
+        raise TransientError("the catalog does not answer")
+
+    def seen(_timeout: float | None = None) -> bool:
+        statuses.extend(running.statuses())
+        return True
+
+    statuses: list[Status] = []
+    monkeypatch.setattr(SinkRunner, "_run_once", fails)
+    running = Supervisor(place, until_caught_up=False)
+    (definition,) = place.definitions().of(ObjectKind.SINK)
+    monkeypatch.setattr(SinkRunner, "_main", lambda _: None)
+    runner = SinkRunner(place, definition, (), until_caught_up=False)
+    runner.join()
+    running._runners["s"] = runner
+    monkeypatch.setattr(runner._stop, "wait", seen)
+    runner._run()
+    assert [(status.health, "it restarts in" in status.cause) for status in statuses] == [(Health.STALLED, True)]
 
 
 def define(place: Workplace, sinks: Sequence[str]) -> None:

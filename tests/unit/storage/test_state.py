@@ -115,3 +115,13 @@ def test_threads_of_one_process_put_the_same_name_whole(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(bodies)) as pool:
         list(pool.map(put, bodies))
     assert store.list("") == ["part"]
+
+
+def test_a_folder_that_cannot_be_listed_is_not_an_empty_one(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    store.put("rec/1/adopt", b"x")
+    (tmp_path / "runs").symlink_to("runs")  # a circle, which not even root can follow
+    with pytest.raises(TransientError, match="could not list the state record"):
+        store.list("runs")
+    assert store.list("rec") == ["rec/1/adopt"]
+    assert store.list("rec/1/adopt") == store.list("stage") == []

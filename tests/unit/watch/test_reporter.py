@@ -144,3 +144,19 @@ def test_a_status_that_cannot_be_written_is_told_once_a_minute_and_does_not_clai
     assert health(file, clock) is Health.STALLED
     made.enter(Health.RUNNING)
     assert health(file, clock) is Health.RUNNING
+
+
+@pytest.mark.parametrize("step_ms", [-6 * 3_600_000, -HEARTBEAT_MS // 2, 6 * 3_600_000])
+def test_a_clock_that_is_set_does_not_silence_a_sink(file: Path, clock: ManualClock, step_ms: int) -> None:
+    made = begin(file, clock, 1)
+    clock.ms += 10_000_000
+    made.beat()
+    clock.ms += step_ms
+    for _ in range(10):
+        clock.ms += HEARTBEAT_MS // 4
+        made.update(rows=clock.ms)
+        made.beat()
+    found = read_status(file, clock.ms)
+    assert found is not None
+    assert (found.health, found.rows) == (Health.RUNNING, clock.ms)
+    assert abs(clock.ms - found.heartbeat_ms) < 2 * HEARTBEAT_MS
