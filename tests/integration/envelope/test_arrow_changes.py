@@ -53,6 +53,8 @@ NEED_SPARK = (
     "amount > 1.5",
     "op = 'd' and length(name) > 2",
     "price > 3",
+    "at < current_timestamp()",
+    "day < date_sub(current_date(), 30) and op = 'd'",
     "true",
     "false",
 )
