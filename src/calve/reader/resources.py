@@ -7,7 +7,7 @@ first gets them: a cache that finds none left works without, which costs time an
 import os
 import weakref
 from functools import cache
-from threading import Lock
+from threading import RLock
 
 from calve.spark.session import machine_memory
 
@@ -27,7 +27,7 @@ class MemoryBudget:
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
-        self._lock = Lock()
+        self._lock = RLock()  # the garbage collector may give back the share of a cache while this thread holds it
 
     @property
     def most(self) -> int:
