@@ -357,7 +357,7 @@ def _condition(text: str | None, columns: T.StructType, spark: SparkSession) -> 
     """A condition as text; None if it needs Spark."""
     if text is None:
         return _Parsed(None)
-    condition = _parsed(columns.json(), text, spark)
+    condition = _parsed(columns.json(), text, spark, frames.time_zone(spark))
     if condition is None:
         return None
     named = _columns(condition)
@@ -373,7 +373,8 @@ def _is_exact(kind: T.DataType) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _parsed(schema: str, condition: str, spark: SparkSession) -> Condition | None:
+def _parsed(schema: str, condition: str, spark: SparkSession, _zone: str) -> Condition | None:
+    """A condition for all checkpoints. The time zone of the session is part of its constants."""
     return exact_condition(unread_frame(spark, T.StructType.fromJson(json.loads(schema))), condition)
 
 

@@ -105,9 +105,9 @@ class _Comparison:
 
 
 def _ranks(parts: Sequence[Columns]) -> list[NDArray[np.int64]]:
-    """For each row of each part its rank among all rows; equal rows have the same rank, nulls come first."""
+    """For each row of each part its rank among all rows; equal rows have the same rank, nulls come first, NaN last."""
     joined = [pa.chunked_array([chunk for part in parts for chunk in part[at].chunks]) for at in range(len(parts[0]))]
-    compared = [column for values in joined for column in (values.is_valid(), values)]
+    compared = [column for values in joined for column in _comparable(values)]
     table = pa.table(compared, names=[str(at) for at in range(len(compared))])
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
     ascending = table.take(order)
@@ -120,3 +120,13 @@ def _ranks(parts: Sequence[Columns]) -> list[NDArray[np.int64]]:
     ranks[order.to_numpy()] = np.cumsum(differs)
     ends = np.cumsum([len(part[0]) for part in parts])
     return np.split(ranks, ends[:-1])
+
+
+def _comparable(values: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+    """Columns that compare as an order does: NaN equals itself, and is above all other numbers."""
+    yield values.is_valid()
+    if pa.types.is_floating(values.type):
+        unordered = pc.is_nan(values)
+        yield unordered
+        values = pc.if_else(unordered, pa.scalar(0.0, values.type), values)
+    yield values

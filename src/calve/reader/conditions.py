@@ -63,9 +63,20 @@ def understand(frame: DataFrame, where: Where) -> Understood:
 
 
 def exact_condition(frame: DataFrame, where: Where) -> Condition | None:
-    """Read a condition on `frame` as `understand` does; None unless every part of it is supported."""
-    condition = _filter(frame.where(where))
+    """Read a condition on `frame` as `understand` does; None unless every part of it is supported.
+
+    Callers may keep the result: a condition that depends on the time when it is asked is not supported.
+    """
+    asked = frame.where(where)
+    condition = None if _names_current_values(asked) else _filter(asked)
     return None if condition is None else _Reader(_by_place(frame.columns), exact=True).condition(condition)
+
+
+def _names_current_values(frame: DataFrame) -> bool:
+    """Whether a query names the time, the user and the like, which Spark replaces by constants when it runs."""
+    patterns: Any = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr] # noqa: SLF001 - plans have no Python API
+    analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
+    return bool(analyzed.containsPattern(patterns.CURRENT_LIKE()))
 
 
 def filter_of(frame: DataFrame, names: Sequence[str]) -> Condition:

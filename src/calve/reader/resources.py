@@ -8,7 +8,7 @@ sets the budget of a process; it is read when the first sink starts.
 import os
 import weakref
 from functools import cache
-from threading import Lock
+from threading import RLock
 
 from calve.spark.session import machine_memory
 from calve.sql.values import parse_size
@@ -31,7 +31,7 @@ class MemoryBudget:
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
-        self._lock = Lock()
+        self._lock = RLock()  # the garbage collector may give back the share of a cache while this thread holds it
 
     @property
     def most(self) -> int:

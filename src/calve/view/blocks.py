@@ -14,6 +14,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ _HASH = "_calve__hash"
 _STATIC, _PARTED = b"calve.static", b"calve.parts"
 _SEED, _NULL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 _FOOTER_COLUMNS, _WORD = 4, 8
+_TEXT_BYTES = 1 << 20
+"""About how many bytes of texts are hashed at a time."""
 _ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 
 
@@ -82,14 +85,24 @@ def _words(column: pa.ChunkedArray) -> Words:
 def _words_of_bytes(values: pa.Array) -> Words:
     """Of each text the sum of its bytes, weighted by their places, and its length."""
     _, offsets_buffer, data = values.buffers()
+    if not len(values):
+        return np.empty(0, np.uint64)
     offsets = np.frombuffer(offsets_buffer, np.int64, len(values) + 1, _WORD * values.offset)
-    first, lengths = int(offsets[0]) if len(offsets) else 0, np.diff(offsets)
-    count = int(lengths.sum())
-    texts = np.frombuffer(data, np.uint8, count, first) if count else np.empty(0, np.uint8)
-    places = np.arange(count) - np.repeat(offsets[:-1] - first, lengths)
-    weighted = (texts.astype(np.uint64) + np.uint64(1)) * mixed(places.view(np.uint64) + _SEED)
+    texts = np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8)
+    starts = np.arange(int(offsets[0]), int(offsets[-1]), _TEXT_BYTES)
+    cuts = np.unique([0, *np.searchsorted(offsets[1:], starts[1:]), len(values)])
+    sums = [_weighted_sums(texts, offsets[low : high + 1]) for low, high in pairwise(cuts)]
+    return mixed(np.concatenate(sums)) ^ np.diff(offsets).view(np.uint64)
+
+
+def _weighted_sums(texts: NDArray[np.uint8], offsets: NDArray[np.int64]) -> Words:
+    """Of each text between two offsets the sum of its bytes, weighted by their places. Needs 50 bytes for each."""
+    first, last = int(offsets[0]), int(offsets[-1])
+    places = np.arange(last - first) - np.repeat(offsets[:-1] - first, np.diff(offsets))
+    weighted = (texts[first:last].astype(np.uint64) + np.uint64(1)) * mixed(places.view(np.uint64) + _SEED)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(weighted, dtype=np.uint64)])
-    return mixed(sums[offsets[1:] - first] - sums[offsets[:-1] - first]) ^ lengths.view(np.uint64)
+    found: Words = sums[offsets[1:] - first] - sums[offsets[:-1] - first]
+    return found
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,8 @@ NEED_SPARK = (
     "amount > 1.5",
     "op = 'd' and length(name) > 2",
     "price > 3",
+    "at < current_timestamp()",
+    "day < date_sub(current_date(), 30) and op = 'd'",
     "true",
     "false",
 )
@@ -195,6 +197,7 @@ def test_changes_in_memory_are_those_of_spark_unless_one_record_is_bad(
 
 @pytest.mark.parametrize("condition", NEED_SPARK)
 def test_a_condition_that_is_not_a_comparison_with_a_constant_needs_spark(folder: Folder, condition: str) -> None:
+    folder.put(pa.Table.from_pylist([{"id": 1, "seq": 1, "op": "d"}], arrow_type(folder.spark)))
     assert folder.in_memory(folder.source(), Upsert(("seq",), condition, TABLE)) is None
 
 
@@ -205,6 +208,7 @@ def test_a_comparison_with_a_constant_does_not_need_spark(folder: Folder, condit
 
 
 def test_records_that_have_to_be_cast_need_spark(folder: Folder) -> None:
+    folder.put(pa.table({"id": pa.array([1]), "number": pa.array([2], pa.int32()), "seq": pa.array([3])}))
     envelope = Upsert(("seq",), None, "id BIGINT, number BIGINT")
     assert folder.in_memory(folder.source("id BIGINT, number INT, seq BIGINT"), envelope) is None
 

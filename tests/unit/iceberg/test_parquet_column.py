@@ -121,6 +121,18 @@ def test_random_files_keep_their_rows(tmp_path: Path, seed: int) -> None:
     check(source, copy(source, values), values)
 
 
+def test_row_groups_without_rows_stay(tmp_path: Path) -> None:
+    source, rows = tmp_path / "file.parquet", pa.table({"id": [1, 2, 3]})
+    with pq.ParquetWriter(source, rows.schema) as out:
+        for start, end in ((0, 0), (0, 2), (2, 2), (2, 3)):
+            out.write_table(rows.slice(start, end - start))
+    target = copy(source, pa.array([7, None, 9], pa.int64()))
+    found = pq.ParquetFile(target)
+    assert [found.metadata.row_group(at).num_rows for at in range(4)] == [0, 2, 0, 1]
+    assert found.read()["_row_id"].to_pylist() == [7, None, 9]
+    assert duckdb.sql(f"from '{target}'").fetchall() == [(1, 7), (2, None), (3, 9)]
+
+
 def test_a_copy_can_be_copied_with_another_column(tmp_path: Path) -> None:
     source, values = tmp_path / "file.parquet", ids_of(2000)
     pq.write_table(pa.table(COLUMNS), source, row_group_size=300)

@@ -11,7 +11,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, LongType, NestedField, PrimitiveType, StringType
 
 import calve
 from calve import faults
@@ -173,27 +173,60 @@ def test_rounds_find_the_same_ids(table: KeyedTable) -> None:
         assert [one.ids.to_pylist() for one in kept_ids(scan, found, IdReading(KeyMemory()), most)] == expected
 
 
+class OrderedTable(KeyedTable):
+    """A table whose rows are ordered across batches, by a column of this type."""
+
+    def __init__(self, path: Path, kind: PrimitiveType, monkeypatch: pytest.MonkeyPatch) -> None:
+        schema = Schema(*SCHEMA.fields, NestedField(3, ORDER, kind))
+        super().__init__(path, schema, ["id"], version=3)
+        self._of_keys = Schema(*[f.model_copy(update={"required": False}) for f in schema.fields if f.name != "v"])
+        writer = RowIdWriter(self.iceberg, WriteOptions(), self._jobs)
+        self._ordered = OrderedResolver(self.iceberg, self._ids, writer)
+        monkeypatch.setattr(self.resolver, "resolve", self._resolve)
+        self._batch: list[Row] = []
+
+    def put(self, *batch: Row) -> None:
+        """Commit a batch."""
+        self._batch = list(batch)
+        self.apply([self.data(batch)], batch)
+
+    def _resolve(self, state: Any, _keys: Any, commit_id: str, added: Any) -> Any:
+        keys = self._file(Content.EQUALITY_DELETES, self._of_keys, self._batch, (), equality_ids=(1,))
+        manifests = self.iceberg.write_manifests([keys], f"{commit_id}-keys")
+        return self._ordered.resolve(state, manifests, commit_id, added)
+
+
 def test_a_row_that_lost_by_order_leaves_the_id_to_the_newer_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schema = Schema(*SCHEMA.fields, NestedField(3, ORDER, LongType()))
-    table = KeyedTable(tmp_path, schema, ["id"], version=3)
-    rows = [{**row(1), ORDER: 5}, {**row(2), ORDER: 5}]
-    table.apply([table.data(rows)], rows)
-    resolver = OrderedResolver(table.iceberg, table._ids, RowIdWriter(table.iceberg, WriteOptions(), table._jobs))
+    table = OrderedTable(tmp_path, LongType(), monkeypatch)
+    table.put({**row(1), ORDER: 5}, {**row(2), ORDER: 5})
     before, new_from = lineage_of(table.table), next_row_id(table.table.metadata) or 0
     batch = [{**row(1, "late"), ORDER: 4}, {**row(2, "newer"), ORDER: 6}, {**row(3, "new"), ORDER: 1}]
-    order = Schema(*[f.model_copy(update={"required": False}) for f in schema.fields if f.name != "v"])
-
-    def resolve(_: Any, _keys: Any, commit_id: str, added: Any) -> Any:
-        keys = table._file(Content.EQUALITY_DELETES, order, batch, (), equality_ids=(1,))
-        manifests = table.iceberg.write_manifests([keys], f"{commit_id}-keys")
-        return resolver.resolve(table.iceberg.load(), manifests, commit_id, added)
-
-    monkeypatch.setattr(table.resolver, "resolve", resolve)
-    table.apply([table.data(batch)], batch)
+    table.put(*batch)
     upserts = {one["id"]: one for one in batch if one["v"] != "late"}
     check_batch(before, lineage_of(table.table), upserts, (), new_from)
+    table.close()
+
+
+def test_floating_point_orders_compare_as_spark_compares_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nan, infinite = float("nan"), float("inf")
+    wins = [
+        (nan, nan),
+        (0.0, -0.0),
+        (-0.0, 0.0),
+        (infinite, nan),
+        (infinite, infinite),
+        (None, -infinite),
+        (None, None),
+    ]
+    loses = [(nan, infinite), (1.0, -0.0), (-infinite, None)]
+    table = OrderedTable(tmp_path, DoubleType(), monkeypatch)
+    pairs = list(enumerate([*wins, *loses]))
+    table.put(*({**row(number, "old"), ORDER: old} for number, (old, _) in pairs))
+    table.put(*({**row(number, "new"), ORDER: new} for number, (_, new) in pairs))
+    found = {one["id"]: one["v"] for one in table.rows()}
+    assert found == {number: "new" if number < len(wins) else "old" for number, _ in pairs}
     table.close()
 
 

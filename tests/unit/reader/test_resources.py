@@ -1,6 +1,7 @@
 """The memory that caches of all sinks of a process share."""
 
 import gc
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,25 @@ def test_what_is_remembered_of_files_comes_from_the_same_budget() -> None:
     assert budget.taken == 0
     other.wrote_vector("v2", rows, 8)
     assert budget.taken == 16
+
+
+def test_a_cache_may_be_collected_while_its_budget_is_changed(tmp_path: Path) -> None:
+    budget = MemoryBudget(1000)
+    caches = [Parts(LocalState(tmp_path), budget)]
+
+    class Size(int):
+        """Collects the cache when it is added."""
+
+        def __radd__(self, other: int) -> int:
+            caches.clear()
+            gc.collect()
+            return other + int(self)
+
+    thread = threading.Thread(target=budget.grow, args=(Size(8),), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "it waits for itself"
+    assert budget.taken == 8
 
 
 def test_all_sinks_of_a_process_get_the_same_budget() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ from calve.records.documents import Malformed
 from calve.source.kafka.avro import Avro, AvroReader
 from calve.source.kafka.brokers import BrokerAccess, Brokers, TopicState
 from calve.source.kafka.definition import Kafka, KafkaSource, StartOffsets
-from calve.source.kafka.position import TopicPosition, advanced, splits
+from calve.source.kafka.position import OffsetRange, TopicPosition, advanced, splits
 from calve.source.kafka.reader import TopicReader, moment_text
 from calve.spark.version import arrow_schema_of
 from calve.storage.state import LocalState
@@ -319,3 +319,20 @@ def test_letters_without_what_the_source_includes_are_refused(what: str, schema:
     with pytest.raises(InvalidInput, match=f"dead letters do not contain the {what} of a record"):
         topic_with(what, schema, tmp_path).check_letters()
     topic_with("key", None, tmp_path).check_letters()
+
+
+@pytest.mark.parametrize("partitions", [[0], [0, 1]])
+def test_records_with_more_bytes_than_the_driver_may_hold_are_left_to_spark(partitions: list[int]) -> None:
+    producer = Producer({"test.mock.num.brokers": 1, "log_level": 3})
+    for number in range(20):
+        for partition in partitions:
+            producer.produce("big", key=b"k" * 100, value=b"%03d" % number * 300, partition=partition)
+    assert not producer.flush(30)
+    brokers = ",".join(f"{one.host}:{one.port}" for one in producer.list_topics(timeout=30).brokers.values())
+    reader = TopicReader(BrokerAccess(brokers), "big")
+    ranges = [OffsetRange(partition, 0, 20) for partition in partitions]
+    size = len(partitions) * 20 * 1000
+    found = reader.in_memory(ranges, size)
+    assert found is not None
+    assert found["offset"].to_pylist() == [*range(20)] * len(partitions)
+    assert reader.in_memory(ranges, size - 1) is None

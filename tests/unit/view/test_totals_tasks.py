@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -149,6 +150,18 @@ def test_hashes_are_those_that_stored_parts_are_sorted_by() -> None:
         1705668957364015467,
         13378693283790025627,
     ]
+
+
+def test_hashing_needs_little_memory_beside_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [str(n) * (n % 40) for n in range(100_000)]
+    table = pa.table({"_calve__g0": pa.array([*texts, None])}).slice(3)
+    tracemalloc.start()
+    hashes = group_hashes(table)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 6 * table.nbytes
+    monkeypatch.setattr(blocks, "_TEXT_BYTES", 64)
+    assert group_hashes(table.slice(0, 1000)).tolist() == hashes[:1000].tolist()
 
 
 def part_of(store: LocalState, rows: pa.Table, after: pa.Table | None = None) -> GroupPart:

@@ -122,7 +122,9 @@ def _column_file(field: pa.Field, values: pa.Array, sizes: Sequence[int], compre
     ) as writer:
         done = 0
         for rows in sizes:
-            writer.write_table(pa.Table.from_arrays([values.slice(done, rows)], schema=schema), row_group_size=rows)
+            writer.write_table(
+                pa.Table.from_arrays([values.slice(done, rows)], schema=schema), row_group_size=max(1, rows)
+            )
             done += rows
     return out.getvalue()
 

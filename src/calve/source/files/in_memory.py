@@ -50,7 +50,7 @@ def read_parquet(
             if found is None:
                 return None
             parts += found
-    return pa.concat_tables(parts).cast(wanted)  # without the metadata of fields
+    return pa.concat_tables(parts)
 
 
 def _read_together(
@@ -64,9 +64,10 @@ def _read_together(
             if not all(_fits(file, wanted) for file in found) or not _is_within(limit, [f.metadata for f in found]):
                 return None
             parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=True), found))
+            # Each on its own: files may differ in how their writers had values in memory, and in what may be null.
+            return [part.select(wanted.names).replace_schema_metadata().cast(wanted) for part in parts]
     except (OSError, pa.ArrowException):
         return None
-    return [part.select(wanted.names).replace_schema_metadata() for part in parts]
 
 
 def read_json_lines(store: fs.FileSystem, files: Sequence[KnownFile], limit: SizeLimit) -> pa.Table | None:

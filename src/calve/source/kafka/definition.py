@@ -218,7 +218,9 @@ class KafkaSource:
         (ranges,) = splits(upper.first if lower is None else lower.next, upper.next, 1) or [[]]
         if sum(found.upper - found.lower for found in ranges) > min(MOST_IN_MEMORY, limit.rows):
             return None
-        records, fields = self._reader.in_memory(ranges), self._fields()
+        records, fields = self._reader.in_memory(ranges, limit.bytes), self._fields()
+        if records is None:
+            return None
         if fields is not None:
             code = value_code(self._reader.schema, fields, self._definition.epoch_unit, frames.time_zone(spark))
             records = code.in_memory(records)

@@ -126,14 +126,22 @@ class TopicReader:
         except CalveError as error:
             raise TaskFailed(error.encode()) from error
 
-    def in_memory(self, splits: list[OffsetRange]) -> pa.Table:
-        """The records of splits, read by this process. Raises SourceLost and TransientError."""
-        schema = arrow_schema_of(self.schema)
-        return pa.Table.from_batches(self.read_here(splits, schema), schema)
+    def in_memory(self, splits: list[OffsetRange], most_bytes: int) -> pa.Table | None:
+        """The records of splits, read by this process; None if they have more bytes.
 
-    def read_here(self, splits: list[OffsetRange], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The records of splits, read by this process. Raises SourceLost and TransientError."""
-        reading = _Reading(self)
+        Raises SourceLost and TransientError.
+        """
+        schema = arrow_schema_of(self.schema)
+        try:
+            return pa.Table.from_batches(self.read_here(splits, schema, most_bytes), schema)
+        except _TooLarge:
+            return None
+
+    def read_here(
+        self, splits: list[OffsetRange], schema: pa.Schema, most_bytes: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of splits, read by this process. Raises SourceLost, TransientError, _TooLarge."""
+        reading = _Reading(self, most_bytes)
         few = sum(split.upper - split.lower for split in splits) <= RECORDS_TOGETHER
         distinct = len({split.partition for split in splits}) == len(splits)
         try:
@@ -236,11 +244,17 @@ class _Place:
         return found
 
 
+class _TooLarge(Exception):
+    """The records have more bytes than they may have."""
+
+
 class _Reading:
     """A running consumer."""
 
-    def __init__(self, reader: TopicReader) -> None:
+    def __init__(self, reader: TopicReader, most_bytes: int | None = None) -> None:
         self._reader = reader
+        self._room = most_bytes
+        """Bytes that further records may have; None for any."""
         self._kafka = installed()
         self._errors: list[Any] = []
         self._decoding = _Decoding(reader)
@@ -271,6 +285,7 @@ class _Reading:
         while unfinished := [place for place in places.values() if place.at < place.split.upper]:
             wanted = sum(place.split.upper - place.at for place in unfinished)
             found = self._consumer.consume(min(RECORDS_AT_ONCE, wanted), _POLL_SECONDS)
+            self._check_room(found)
             for message in found:
                 place = places.get(message.partition(), unfinished[0])
                 self._take(message, place)
@@ -285,6 +300,12 @@ class _Reading:
         for split in splits:
             if places[split.partition].records:
                 yield places[split.partition].taken()
+
+    def _check_room(self, found: Sequence[Any]) -> None:
+        if self._room is not None:
+            self._room -= sum(len(part) for message in found for part in (message.key(), message.value()) if part)
+            if self._room < 0:
+                raise _TooLarge
 
     def _partition(self, number: int, *offset: int) -> Any:
         return self._kafka.TopicPartition(self._reader.topic, number, *offset)
