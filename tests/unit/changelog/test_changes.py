@@ -20,6 +20,7 @@ import calve.reader.deletes
 from calve.changelog.changes import changes_here
 from calve.errors import InvalidInput, TerminalError
 from calve.iceberg.files.store import open_input
+from calve.iceberg.planning.change_range import ChangeRange
 from calve.model.files import WrittenFile
 from calve.model.frontier import SEALED, Frontier
 from calve.reader.rows import group_batches
@@ -581,6 +582,28 @@ def test_a_start_that_an_expiry_cut_off_is_not_taken_for_the_first_snapshot(samp
     assert sample.table.metadata.snapshots[0].parent_snapshot_id is None
     with pytest.raises(InvalidInput, match="are gone"):
         keys(sample, net=False)
+
+
+def test_a_time_whose_snapshot_has_expired_is_not_the_start_of_the_table(sample: Sample) -> None:
+    ids, times = zip(*((s.snapshot_id, s.timestamp_ms) for s in sample.table.metadata.snapshots), strict=True)
+    first, second, third = (dt.datetime.fromtimestamp(time / 1000, dt.UTC) for time in times)
+    with sample.table.maintenance.expire_snapshots() as expiry:
+        expiry.by_ids(ids[:1])
+    assert keys(sample, since=second) == [3]
+    for since in (first, "2000-01-01"):
+        with pytest.raises(InvalidInput, match="has no snapshot at or before") as error:
+            keys(sample, since=since)
+        assert "have expired" in error.value.detail
+    assert sorted(keys(sample, until=third)) == [1, 2, 3], "without a start, the table begins empty"
+
+
+def test_a_time_that_the_log_of_heads_no_longer_covers_is_refused(sample: Sample) -> None:
+    table = sample.table  # other catalogs cut the log off where an expired snapshot was the head
+    table.metadata = table.metadata.model_copy(update={"snapshot_log": table.metadata.snapshot_log[1:]})
+    first = dt.datetime.fromtimestamp(table.metadata.snapshots[0].timestamp_ms / 1000, dt.UTC)
+    with pytest.raises(InvalidInput, match="had no snapshot at"):
+        ChangeRange.of(table, first, None)
+    assert len(ChangeRange.of(table, first - dt.timedelta(seconds=1), None).pairs) == 3, "before the first snapshot"
 
 
 def test_a_frontier_of_one_of_several_sinks_is_chosen_by_its_sink(sample: Sample) -> None:
