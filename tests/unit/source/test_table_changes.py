@@ -266,6 +266,25 @@ def test_a_consumer_keeps_what_it_has_not_committed(made: EvolvingTable, tmp_pat
     made.table.close()
 
 
+def test_a_consumer_that_starts_over_after_a_rollback_keeps_what_it_has_not_committed(
+    made: EvolvingTable, tmp_path: Path
+) -> None:
+    ids, clock = snapshots(made.table.table), SetClock()
+    definition = calve.table_changes(made.table.ref, consumer="copy")
+    opened(definition, tmp_path / "before", clock).next_end(None)
+    roll_back(made.table.table, ids[1])
+    source = opened(definition, tmp_path / "after", clock)
+    start = source.next_end(None, whole=True)
+    assert snapshot_in(start) == ids[1]
+    (held,) = consumers_of(made.table.table)
+    assert held.snapshot_id == ids[1], "the tag was on a snapshot that nobody follows any longer"
+    made.batch()
+    left = expire_all_but_the_newest(made.table.table, clock.now)
+    assert ids[1] in left
+    assert snapshot_in(source.next_end(start)) == snapshots(made.table.table)[-1]
+    made.table.close()
+
+
 def test_a_consumer_that_has_read_nothing_keeps_the_first_snapshot(made: EvolvingTable, tmp_path: Path) -> None:
     ids, clock = snapshots(made.table.table), SetClock()
     definition = calve.table_changes(made.table.ref, start="earliest", consumer="copy")
