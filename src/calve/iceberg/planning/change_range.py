@@ -98,8 +98,9 @@ def _at_time(table: Table, time: dt.datetime) -> TravelPoint:
     instant = time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
     wanted = (instant - _EPOCH) // dt.timedelta(milliseconds=1)
     metadata = table.metadata
-    times = (one.timestamp_ms for one in (*metadata.snapshot_log, *ancestors_of(metadata, head_of(metadata))))
-    if any(known <= wanted for known in times):
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    times += [snapshot.timestamp_ms for snapshot in ancestors_of(metadata, head_of(metadata))]
+    if min(times, default=wanted + 1) <= wanted:
         return moment_of(table, AsOf(time_ms=wanted))
     return TravelPoint(None, metadata.current_schema_id)
 
