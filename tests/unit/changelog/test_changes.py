@@ -17,13 +17,14 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 
 import calve.changelog.events
 import calve.reader.deletes
+import calve.reader.pages
 from calve.changelog.changes import changes_here
 from calve.errors import InvalidInput, TerminalError
 from calve.iceberg.files.store import open_input
 from calve.iceberg.planning.change_range import ChangeRange
 from calve.model.files import WrittenFile
 from calve.model.frontier import SEALED, Frontier
-from calve.reader.rows import group_batches
+from calve.reader.rows import first_rows
 from tests.support.change_feed import check_keyed, read_changes, states
 from tests.support.compaction import compact
 from tests.support.foreign import ForeignTable
@@ -449,17 +450,40 @@ def test_values_of_deleted_rows_are_not_read_unless_asked_for(
     since = table.commit(file)
     table.commit(table.positions([(file, 0)]))
     read: list[list[str]] = []
-    really = group_batches
+    really = first_rows
 
-    def noted(parquet: Any, group: int, columns: list[str]) -> Any:
+    def noted(parquet: Any, group: int, columns: list[str], rows: int) -> Any:
         read.append(columns)
-        return really(parquet, group, columns)
+        return really(parquet, group, columns, rows)
 
-    monkeypatch.setattr(calve.changelog.events, "group_batches", noted)
+    monkeypatch.setattr(calve.changelog.events, "first_rows", noted)
     assert shown(table, since=since) == [("delete", 1, None)]
     assert read == [["id"]]
     assert shown(table, since=since, before=True) == [("delete", 1, "one")]
     assert read[1:] == [["id", "v"]]
+
+
+@pytest.mark.parametrize("page_rows", [1, 1_000])
+def test_former_values_are_the_same_whether_or_not_pages_are_skipped(
+    page_rows: int, table: ForeignTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calve.reader.pages, "_PAGE_ROWS", page_rows)
+    batches: list[int] = []
+    really = first_rows
+
+    def noted(parquet: Any, group: int, columns: list[str], rows: int) -> Any:
+        batches.append(group)
+        return really(parquet, group, columns, rows)
+
+    monkeypatch.setattr(calve.changelog.events, "first_rows", noted)
+    file = table.data([{"id": number, "v": f"v{number}"} for number in range(100)], row_group_size=50)
+    since = table.commit(file)
+    table.commit(table.positions([(file, 45), (file, 47)]))
+    table.commit(table.positions([(file, 46), (file, 98)]), table.data(rows(a46="new")))
+    deleted = [("delete", number, f"v{number}") for number in (45, 47, 98)]
+    updated = [("update_preimage", 46, "v46"), ("update_postimage", 46, "new")]
+    assert sorted(shown(table, since=since, before=True)) == sorted([*deleted, *updated])
+    assert len(batches) == (1 if page_rows == 1 else 3), "the new file is read from its start"
 
 
 # ------------------------------------------------------------------------------------------------------------- ranges
@@ -585,10 +609,10 @@ def test_a_start_that_an_expiry_cut_off_is_not_taken_for_the_first_snapshot(samp
 
 
 def test_a_time_whose_snapshot_has_expired_is_not_the_start_of_the_table(sample: Sample) -> None:
-    ids, times = zip(*((s.snapshot_id, s.timestamp_ms) for s in sample.table.metadata.snapshots), strict=True)
-    first, second, third = (dt.datetime.fromtimestamp(time / 1000, dt.UTC) for time in times)
+    there = sample.table.metadata.snapshots
+    first, second, third = (dt.datetime.fromtimestamp(s.timestamp_ms / 1000, dt.UTC) for s in there)
     with sample.table.maintenance.expire_snapshots() as expiry:
-        expiry.by_ids(ids[:1])
+        expiry.by_ids([there[0].snapshot_id])
     assert keys(sample, since=second) == [3]
     for since in (first, "2000-01-01"):
         with pytest.raises(InvalidInput, match="has no snapshot at or before") as error:
