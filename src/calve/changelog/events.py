@@ -3,7 +3,7 @@
     positions and vectors   are compared without opening the data file
     equality deletes        need their columns of those row groups that keys of differing deletes may meet
     columns                 are read of row groups with events only: all of them for added rows; for deleted rows the
-                            key, unless their former values are needed
+                            key, unless their former values are needed; of neighboring rows only their pages (`pages`)
 
 A row is live after a step and not before: added. The other way round: deleted. Rows that were dead already, and those
 that a batch added and deleted itself, are neither. A file is opened at most once, whatever the number of steps.
@@ -26,9 +26,10 @@ from calve.model.changelog import ChangedFile, Deletes, Transition
 from calve.model.scan import DeleteFile, DeleteKind, FileSplit
 from calve.reader.deletes import TaskDeletes
 from calve.reader.key_sets import KeySet, distinct
+from calve.reader.pages import rows_in_pages
 from calve.reader.projection import Projection, field_id
 from calve.reader.row_groups import GroupBounds, GroupTest
-from calve.reader.rows import group_batches, group_offset, rows_without_columns
+from calve.reader.rows import first_rows, group_offset, rows_without_columns
 
 STEP, ADDED, WHOLE, ORIGIN = FLAGS = "_calve_step", "_calve_added", "_calve_whole", "_calve_origin"
 """Columns of events after those of the table: the number of the step; whether the row was added; whether all columns
@@ -153,7 +154,7 @@ class ChangedRows:
             open_input(split.file.path, self._into.target.io_properties) as source,
             pq.ParquetFile(source, pre_buffer=True, coerce_int96_timestamp_unit="us") as parquet,
         ):
-            file = _OpenFile(parquet, self._into, split, self._keys, self._open, self._changed.number)
+            file = _OpenFile(parquet, source, self._into, self._changed, self._keys, self._open)
             first = 0
             for group in range(parquet.metadata.num_row_groups):
                 metadata = parquet.metadata.row_group(group)
@@ -249,16 +250,17 @@ class _OpenFile:
     def __init__(
         self,
         parquet: pq.ParquetFile,
+        source: pa.NativeFile,
         into: EventTarget,
-        split: FileSplit,
+        changed: ChangedFile,
         keys: TaskKeySets,
         undecided: Sequence[_Open],
-        number: int,
     ) -> None:
-        self._parquet, self._into, self._keys, self._undecided = parquet, into, keys, undecided
-        self._origin = number << _POSITION_BITS
-        self._file = split.file
-        constants = dict(split.file.constants)
+        self._parquet, self._source = parquet, source
+        self._into, self._keys, self._undecided = into, keys, undecided
+        self._origin = changed.number << _POSITION_BITS
+        self._file = changed.file
+        constants = dict(changed.file.constants)
         self._wide = Projection(parquet.schema_arrow, into.target, constants)
         self._light = Projection(parquet.schema_arrow, into.light_target, constants)
         self.may_match = GroupTest(parquet, self._wide.sources, into.target.where).may_match
@@ -332,10 +334,12 @@ class _OpenFile:
         wide = bool(events.wide.any())
         projection, target = (self._wide, self._into.target) if wide else (self._light, self._into.light_target)
         names = projection.needed(n for f in target.schema if (n := field_id(f)) is not None)
-        first, last = 0, int(events.positions[-1])
-        for batch in group_batches(self._parquet, group, names):
-            if first > last:
-                return  # what follows is not decoded
+        together = rows_in_pages(self._parquet, self._source, group, names, events.positions)
+        if together is not None:
+            yield self._batch(projection.batch(together), events, self._origin + offset)
+            return
+        first = 0
+        for batch in first_rows(self._parquet, group, names, int(events.positions[-1]) + 1):
             piece = events.within(first, batch.num_rows)
             if len(piece):
                 chosen = projection.batch(batch.take(pa.array(piece.positions)))

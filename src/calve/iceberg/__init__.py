@@ -11,6 +11,7 @@
                   avro, manifests, manifest_cache    write and read manifests and manifest lists
                   options     how files are written              position_deletes                 (executors)
                   transforms, partitions             rows -> partition values                     (executors)
+                  thrift, parquet_column             footers of Parquet files; a copy with one more column
     planning/     travel, pruning, delete_index      which snapshot, which files, which deletes
                   table_scan  a snapshot -> data files with their deletes
                   key_scan    files that may hold rows with given keys

@@ -6,6 +6,7 @@
     worker            a task -> record batches                                          (executors)
     rows              one file: row groups, deletes applied, columns by field id        (executors)
     row_groups        row groups that a condition excludes                              (executors)
+    pages             neighboring rows of a row group, without decoding the others      (executors)
     deletes           the deletes of a task, loaded once; deletion vectors              (executors)
     key_sets          sets of deleted keys                                              (executors)
     key_positions     positions of live rows with given keys                            (executors)

@@ -25,6 +25,8 @@ BATCH_BYTES = 16 << 20
 """The approximate decoded size of a batch."""
 MAX_BATCH_ROWS = 65_536
 MIN_BATCH_ROWS = 256
+_LEAST_ROW_BYTES = 8
+"""Of a few columns of a row; dictionaries make them smaller in files than in memory."""
 
 
 def read_split(split: FileSplit, target: ReadTarget, deletes: TaskDeletes) -> Iterator[pa.RecordBatch]:
@@ -166,6 +168,34 @@ def group_batches(parquet: pq.ParquetFile, group: int, columns: list[str]) -> It
         return
     for start in range(0, rows, MAX_BATCH_ROWS):  # only the length of the file is needed
         yield rows_without_columns(min(MAX_BATCH_ROWS, rows - start))
+
+
+def first_rows(parquet: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The first rows of a row group, by the file's names, in as few batches of bounded size as possible.
+
+    A row that nobody asked for costs little more than its decoding, so every batch counts. Raises OSError.
+    """
+    if not columns:
+        yield rows_without_columns(rows)
+        return
+    most = max(MIN_BATCH_ROWS, BATCH_BYTES // _row_bytes(parquet.metadata.row_group(group), columns))
+    size, done = -(-rows // -(-rows // most)), 0
+    for batch in parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=len(columns) > 1):
+        yield batch
+        done += batch.num_rows
+        if done >= rows:
+            return  # what follows is not decoded
+
+
+def _row_bytes(group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """The approximate decoded size of some columns of a row."""
+    chunks = (group.column(place) for place in range(group.num_columns))
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if any(chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.") for name in columns)
+    )
+    return int(max(_LEAST_ROW_BYTES, size // max(1, group.num_rows)))
 
 
 def rows_without_columns(rows: int) -> pa.RecordBatch:

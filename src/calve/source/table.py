@@ -13,8 +13,9 @@ keeps them from expiring: `iceberg/snapshot/consumers.py`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -392,11 +393,18 @@ class TableSource:
 def record_fields(columns: StructType) -> StructType:
     """The columns of a source over a table with these columns.
 
-    The two columns of a log (MODE APPEND) lose their first letter: a sink has such columns of its own.
+    The two columns of a log (MODE APPEND) lose their first letter: a sink has such columns of its own. The log of a log
+    has both, so they are numbered.
     """
-    names = {name: name.removeprefix("_") for name in (DIFF, TIME)}
+    taken = {f.name.lower() for f in columns}
+    names = {name: _free_name(name.removeprefix("_"), taken) for name in (DIFF, TIME)}
     kept = [StructField(names.get(f.name, f.name), f.dataType, metadata=f.metadata) for f in columns]
     return StructType([*kept, *CHANGE_FIELDS])
+
+
+def _free_name(wanted: str, taken: Collection[str]) -> str:
+    numbered = (f"{wanted}_{number}" for number in count(2))
+    return next(name for name in chain([wanted], numbered) if name not in taken)
 
 
 def offsets_of(place: TablePlace) -> str:

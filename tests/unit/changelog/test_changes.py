@@ -17,12 +17,14 @@ from pyiceberg.types import DoubleType, ListType, LongType, MapType, NestedField
 
 import calve.changelog.events
 import calve.reader.deletes
+import calve.reader.pages
 from calve.changelog.changes import changes_here
 from calve.errors import InvalidInput, TerminalError
 from calve.iceberg.files.store import open_input
+from calve.iceberg.planning.change_range import ChangeRange
 from calve.model.files import WrittenFile
 from calve.model.frontier import SEALED, Frontier
-from calve.reader.rows import group_batches
+from calve.reader.rows import first_rows
 from tests.support.change_feed import check_keyed, read_changes, states
 from tests.support.compaction import compact
 from tests.support.foreign import ForeignTable
@@ -448,17 +450,40 @@ def test_values_of_deleted_rows_are_not_read_unless_asked_for(
     since = table.commit(file)
     table.commit(table.positions([(file, 0)]))
     read: list[list[str]] = []
-    really = group_batches
+    really = first_rows
 
-    def noted(parquet: Any, group: int, columns: list[str]) -> Any:
+    def noted(parquet: Any, group: int, columns: list[str], rows: int) -> Any:
         read.append(columns)
-        return really(parquet, group, columns)
+        return really(parquet, group, columns, rows)
 
-    monkeypatch.setattr(calve.changelog.events, "group_batches", noted)
+    monkeypatch.setattr(calve.changelog.events, "first_rows", noted)
     assert shown(table, since=since) == [("delete", 1, None)]
     assert read == [["id"]]
     assert shown(table, since=since, before=True) == [("delete", 1, "one")]
     assert read[1:] == [["id", "v"]]
+
+
+@pytest.mark.parametrize("page_rows", [1, 1_000])
+def test_former_values_are_the_same_whether_or_not_pages_are_skipped(
+    page_rows: int, table: ForeignTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calve.reader.pages, "_PAGE_ROWS", page_rows)
+    batches: list[int] = []
+    really = first_rows
+
+    def noted(parquet: Any, group: int, columns: list[str], rows: int) -> Any:
+        batches.append(group)
+        return really(parquet, group, columns, rows)
+
+    monkeypatch.setattr(calve.changelog.events, "first_rows", noted)
+    file = table.data([{"id": number, "v": f"v{number}"} for number in range(100)], row_group_size=50)
+    since = table.commit(file)
+    table.commit(table.positions([(file, 45), (file, 47)]))
+    table.commit(table.positions([(file, 46), (file, 98)]), table.data(rows(a46="new")))
+    deleted = [("delete", number, f"v{number}") for number in (45, 47, 98)]
+    updated = [("update_preimage", 46, "v46"), ("update_postimage", 46, "new")]
+    assert sorted(shown(table, since=since, before=True)) == sorted([*deleted, *updated])
+    assert len(batches) == (1 if page_rows == 1 else 3), "the new file is read from its start"
 
 
 # ------------------------------------------------------------------------------------------------------------- ranges
@@ -581,6 +606,28 @@ def test_a_start_that_an_expiry_cut_off_is_not_taken_for_the_first_snapshot(samp
     assert sample.table.metadata.snapshots[0].parent_snapshot_id is None
     with pytest.raises(InvalidInput, match="are gone"):
         keys(sample, net=False)
+
+
+def test_a_time_whose_snapshot_has_expired_is_not_the_start_of_the_table(sample: Sample) -> None:
+    there = sample.table.metadata.snapshots
+    first, second, third = (dt.datetime.fromtimestamp(s.timestamp_ms / 1000, dt.UTC) for s in there)
+    with sample.table.maintenance.expire_snapshots() as expiry:
+        expiry.by_ids([there[0].snapshot_id])
+    assert keys(sample, since=second) == [3]
+    for since in (first, "2000-01-01"):
+        with pytest.raises(InvalidInput, match="has no snapshot at or before") as error:
+            keys(sample, since=since)
+        assert "have expired" in error.value.detail
+    assert sorted(keys(sample, until=third)) == [1, 2, 3], "without a start, the table begins empty"
+
+
+def test_a_time_that_the_log_of_heads_no_longer_covers_is_refused(sample: Sample) -> None:
+    table = sample.table  # other catalogs cut the log off where an expired snapshot was the head
+    table.metadata = table.metadata.model_copy(update={"snapshot_log": table.metadata.snapshot_log[1:]})
+    first = dt.datetime.fromtimestamp(table.metadata.snapshots[0].timestamp_ms / 1000, dt.UTC)
+    with pytest.raises(InvalidInput, match="had no snapshot at"):
+        ChangeRange.of(table, first, None)
+    assert len(ChangeRange.of(table, first - dt.timedelta(seconds=1), None).pairs) == 3, "before the first snapshot"
 
 
 def test_a_frontier_of_one_of_several_sinks_is_chosen_by_its_sink(sample: Sample) -> None:

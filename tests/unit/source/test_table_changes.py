@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType, StructType
+from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 import calve
 from calve.catalog.connect import connect_embedded
@@ -19,10 +20,11 @@ from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
 from calve.iceberg.snapshot.retention import ExpiryPolicy
 from calve.lake import TableRef
+from calve.model.change import DIFF, TIME
 from calve.model.checkpoint import Offsets
 from calve.model.spec import RetentionOptions
 from calve.source.following import MOVE_SECONDS
-from calve.source.table import TableChanges, TableSource, place_from, with_reader
+from calve.source.table import TableChanges, TableSource, place_from, record_fields, with_reader
 from calve.storage.state import LocalState
 from tests.support.change_feed import apply_as_multiset, read_changes, states
 from tests.support.foreign import ForeignTable
@@ -264,6 +266,36 @@ def test_a_consumer_keeps_what_it_has_not_committed(made: EvolvingTable, tmp_pat
     (held,) = consumers_of(made.table.table)
     assert held.snapshot_id == ids[2]
     made.table.close()
+
+
+def test_a_consumer_that_starts_over_after_a_rollback_keeps_what_it_has_not_committed(
+    made: EvolvingTable, tmp_path: Path
+) -> None:
+    ids, clock = snapshots(made.table.table), SetClock()
+    definition = calve.table_changes(made.table.ref, consumer="copy")
+    opened(definition, tmp_path / "before", clock).next_end(None)
+    roll_back(made.table.table, ids[1])
+    source = opened(definition, tmp_path / "after", clock)
+    start = source.next_end(None, whole=True)
+    assert snapshot_in(start) == ids[1]
+    (held,) = consumers_of(made.table.table)
+    assert held.snapshot_id == ids[1], "the tag was on a snapshot that nobody follows any longer"
+    made.batch()
+    left = expire_all_but_the_newest(made.table.table, clock.now)
+    assert ids[1] in left
+    assert snapshot_in(source.next_end(start)) == snapshots(made.table.table)[-1]
+    made.table.close()
+
+
+def test_the_columns_of_the_log_of_a_log_have_different_names() -> None:
+    columns, named = ["page", DIFF, TIME], list[list[str]]()
+    for _ in range(3):
+        found = record_fields(T.StructType([T.StructField(name, T.StringType()) for name in columns]))
+        named.append(found.names[: len(columns)])
+        columns = [*named[-1], DIFF, TIME]
+    assert named[0] == ["page", "calve_diff", "calve_time"]
+    assert named[1] == ["page", "calve_diff", "calve_time", "calve_diff_2", "calve_time_2"]
+    assert named[2] == [*named[1], "calve_diff_3", "calve_time_3"]
 
 
 def test_a_consumer_that_has_read_nothing_keeps_the_first_snapshot(made: EvolvingTable, tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ The new column is written by Arrow to a file in memory with the same row groups;
 what that file's footer states about them is taken over with shifted offsets. The other parts of the footer, known or
 not, are copied as they are.
 
-Footers are structs in Thrift's compact protocol. A value is kept as its bytes, and only what changes is decoded. A
-footer that would not be encoded to the same bytes again is refused, and the new footer is parsed by Arrow before it is
-written.
+A footer (`thrift.py`) that would not be encoded to the same bytes again is refused, and the new footer is parsed by
+Arrow before it is written.
 """
 
 import base64
@@ -21,20 +20,24 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calve.iceberg.files.thrift import (
+    BINARY,
+    STRUCT,
+    Fields,
+    binary_of,
+    damaged,
+    decode,
+    elements,
+    encode,
+    list_of,
+    number_of,
+    plus,
+    varint,
+)
+
 _MAGIC = b"PAR1"
 _PIECE_BYTES = 16 << 20
 """The most bytes that are read at once; a smaller file is one request to its store."""
-
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST = range(1, 10)
-_STRUCT = 12
-"""Types of Thrift; footers have neither sets nor maps."""
-_LONG_LIST = 15
-_FIXED = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}
-"""Bytes of a value. Booleans have one in lists, and none in structs."""
-_NUMBERS = frozenset({_I16, _I32, _I64})
-
-_Fields = dict[int, tuple[int, bytes]]
-"""The fields of a struct by id: type and encoded value."""
 
 _SCHEMA, _ROWS, _ROW_GROUPS, _KEY_VALUES, _COLUMN_ORDERS = 2, 3, 4, 5, 7
 """Fields of a footer."""
@@ -71,13 +74,13 @@ def copy_with_column(
     tail_start = max(0, size - _PIECE_BYTES)
     tail = source.read_at(size - tail_start, tail_start)
     footer_start, encoded = _footer_at_end(source, tail, size)
-    footer = _decode(encoded)
-    sizes = [_number(_decode(group), _GROUP_ROWS) for group in _elements(footer, _ROW_GROUPS)]
-    if sum(sizes) != len(values) or _number(footer, _ROWS) != len(values):
+    footer = decode(encoded)
+    sizes = [number_of(decode(group), _GROUP_ROWS) for group in elements(footer, _ROW_GROUPS)]
+    if sum(sizes) != len(values) or number_of(footer, _ROWS) != len(values):
         raise pa.ArrowInvalid(f"Invalid Parquet file: it has {sum(sizes):,} rows, expected {len(values):,}")
     column = _column_file(field, values, sizes, compression)
     column_start, column_footer = _footer_at_end(pa.BufferReader(column), column, len(column))
-    extended = _with_column(footer, _decode(column_footer), field, shift=footer_start - len(_MAGIC))
+    extended = _with_column(footer, decode(column_footer), field, shift=footer_start - len(_MAGIC))
     _check(extended, field, len(values), len(sizes))
     for piece in (
         *_pieces(source, min(tail_start, footer_start)),
@@ -93,11 +96,11 @@ def copy_with_column(
 def _footer_at_end(source: pa.NativeFile, tail: bytes, size: int) -> tuple[int, bytes]:
     """Where the footer of a file begins, and the footer; `tail` are the last bytes of the file."""
     if len(tail) < 12 or tail[-4:] != _MAGIC:
-        raise _damaged("it does not end with its magic number")
+        raise damaged("it does not end with its magic number")
     (length,) = struct.unpack_from("<I", tail, len(tail) - 8)
     start = size - 8 - length
     if start < len(_MAGIC):
-        raise _damaged("its footer is longer than the file")
+        raise damaged("its footer is longer than the file")
     if length + 8 <= len(tail):
         return start, bytes(tail[len(tail) - 8 - length : len(tail) - 8])
     return start, source.read_at(length, start)
@@ -129,52 +132,52 @@ def _column_file(field: pa.Field, values: pa.Array, sizes: Sequence[int], compre
     return out.getvalue()
 
 
-def _with_column(footer: _Fields, column: _Fields, field: pa.Field, *, shift: int) -> bytes:
+def _with_column(footer: Fields, column: Fields, field: pa.Field, *, shift: int) -> bytes:
     """The footer of a file with the only column of another one, whose bytes are further back by `shift`."""
-    root, *elements = _elements(footer, _SCHEMA)
-    _, leaf = _elements(column, _SCHEMA)
-    root = _encode(_plus(_decode(root), _CHILDREN, 1))
-    pairs = zip(_elements(footer, _ROW_GROUPS), _elements(column, _ROW_GROUPS), strict=True)
+    root, *others = elements(footer, _SCHEMA)
+    _, leaf = elements(column, _SCHEMA)
+    root = encode(plus(decode(root), _CHILDREN, 1))
+    pairs = zip(elements(footer, _ROW_GROUPS), elements(column, _ROW_GROUPS), strict=True)
     changed = {
         **footer,
-        _SCHEMA: _list_of([root, *elements, leaf]),
-        _ROW_GROUPS: _list_of([_extended_group(_decode(old), _decode(new), shift) for old, new in pairs]),
+        _SCHEMA: list_of([root, *others, leaf]),
+        _ROW_GROUPS: list_of([_extended_group(decode(old), decode(new), shift) for old, new in pairs]),
     }
     if _COLUMN_ORDERS in footer and _COLUMN_ORDERS in column:
-        orders = [*_elements(footer, _COLUMN_ORDERS), *_elements(column, _COLUMN_ORDERS)]
-        changed[_COLUMN_ORDERS] = _list_of(orders)
+        orders = [*elements(footer, _COLUMN_ORDERS), *elements(column, _COLUMN_ORDERS)]
+        changed[_COLUMN_ORDERS] = list_of(orders)
     else:
         changed.pop(_COLUMN_ORDERS, None)
     if _KEY_VALUES in footer:
-        changed[_KEY_VALUES] = _list_of([_with_field(entry, field) for entry in _elements(footer, _KEY_VALUES)])
-    return _encode(changed)
+        changed[_KEY_VALUES] = list_of([_with_field(entry, field) for entry in elements(footer, _KEY_VALUES)])
+    return encode(changed)
 
 
-def _extended_group(group: _Fields, other: _Fields, shift: int) -> bytes:
+def _extended_group(group: Fields, other: Fields, shift: int) -> bytes:
     """A row group with the only column of another one."""
-    (chunk,) = (_decode(one) for one in _elements(other, _CHUNKS))
-    metadata = _decode(chunk[_CHUNK_METADATA][1])
+    (chunk,) = (decode(one) for one in elements(other, _CHUNKS))
+    metadata = decode(chunk[_CHUNK_METADATA][1])
     for place in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE, _BLOOM_FILTER):
-        metadata = _plus(metadata, place, shift)
-    chunk = {**chunk, _CHUNK_METADATA: (_STRUCT, _encode(metadata))}
-    if _number(chunk, _CHUNK_OFFSET):  # 0 if nothing repeats the metadata there
-        chunk = _plus(chunk, _CHUNK_OFFSET, shift)
+        metadata = plus(metadata, place, shift)
+    chunk = {**chunk, _CHUNK_METADATA: (STRUCT, encode(metadata))}
+    if number_of(chunk, _CHUNK_OFFSET):  # 0 if nothing repeats the metadata there
+        chunk = plus(chunk, _CHUNK_OFFSET, shift)
     for place in (_OFFSET_INDEX, _COLUMN_INDEX):
         chunk.pop(place, None)
         chunk.pop(place + 1, None)  # its length
-    group = {**group, _CHUNKS: _list_of([*_elements(group, _CHUNKS), _encode(chunk)])}
-    group = _plus(group, _GROUP_BYTES, _number(metadata, _UNCOMPRESSED))
-    return _encode(_plus(group, _GROUP_COMPRESSED, _number(metadata, _COMPRESSED)))
+    group = {**group, _CHUNKS: list_of([*elements(group, _CHUNKS), encode(chunk)])}
+    group = plus(group, _GROUP_BYTES, number_of(metadata, _UNCOMPRESSED))
+    return encode(plus(group, _GROUP_COMPRESSED, number_of(metadata, _COMPRESSED)))
 
 
 def _with_field(entry: bytes, field: pa.Field) -> bytes:
     """An entry of the file's metadata; if it is Arrow's schema, it lists the new column, too."""
-    fields = _decode(entry)
-    if _binary(fields, _KEY) != _ARROW_SCHEMA:
+    fields = decode(entry)
+    if binary_of(fields, _KEY) != _ARROW_SCHEMA:
         return entry
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(_binary(fields, _VALUE))))
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(binary_of(fields, _VALUE))))
     value = base64.b64encode(schema.append(field).serialize())
-    return _encode({**fields, _VALUE: (_BINARY, _varint(len(value)) + value)})
+    return encode({**fields, _VALUE: (BINARY, varint(len(value)) + value)})
 
 
 def _check(footer: bytes, field: pa.Field, rows: int, groups: int) -> None:
@@ -182,145 +185,4 @@ def _check(footer: bytes, field: pa.Field, rows: int, groups: int) -> None:
     found = pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, struct.pack("<I", len(footer)), _MAGIC))))
     last = found.schema.column(found.num_columns - 1).path
     if (found.num_rows, found.num_row_groups, last) != (rows, groups, field.name):
-        raise _damaged(f"its footer cannot be extended by {field.name}")
-
-
-def _damaged(detail: str) -> pa.ArrowInvalid:
-    return pa.ArrowInvalid(f"Invalid Parquet file: {detail}")
-
-
-def _decode(data: bytes) -> _Fields:
-    """The fields of a struct. Raises pa.ArrowInvalid unless they are encoded to the same bytes again."""
-    try:
-        fields, _ = _fields(data, 0)
-    except IndexError as error:
-        raise _damaged("its footer is truncated") from error
-    if _encode(fields) != data:
-        raise _damaged("its footer is encoded in an unknown way")
-    return fields
-
-
-def _fields(data: bytes, at: int) -> tuple[_Fields, int]:
-    found: _Fields = {}
-    number = 0
-    while header := data[at]:
-        number, kind, at = _field_header(data, at, header, number)
-        end = at if kind in {_TRUE, _FALSE} else _end_of(kind, data, at)
-        found[number] = (kind, data[at:end])
-        at = end
-    return found, at + 1
-
-
-def _field_header(data: bytes, at: int, header: int, last: int) -> tuple[int, int, int]:
-    """The id and type of a field, and where its value begins."""
-    if header >> 4:
-        return last + (header >> 4), header & 15, at + 1
-    number, at = _read_varint(data, at + 1)
-    return (number >> 1) ^ -(number & 1), header & 15, at
-
-
-def _end_of(kind: int, data: bytes, at: int) -> int:
-    """Where a value ends, unless it is a boolean of a struct."""
-    if kind in _NUMBERS:
-        while data[at] & 128:
-            at += 1
-        return at + 1
-    if kind == _BINARY:
-        length, at = _read_varint(data, at)
-        return at + length
-    if kind == _STRUCT:
-        number = 0
-        while header := data[at]:
-            number, inner, at = _field_header(data, at, header, number)
-            at = at if inner in {_TRUE, _FALSE} else _end_of(inner, data, at)
-        return at + 1
-    if kind == _LIST:
-        inner, length, at = _list_header(data, at)
-        for _ in range(length):
-            at = _end_of(inner, data, at)
-        return at
-    if kind in _FIXED:
-        return at + _FIXED[kind]
-    raise _damaged("its footer has values of an unknown type")
-
-
-def _list_header(data: bytes, at: int) -> tuple[int, int, int]:
-    """The type and number of a list's elements, and where they begin."""
-    header = data[at]
-    if header >> 4 != _LONG_LIST:
-        return header & 15, header >> 4, at + 1
-    length, at = _read_varint(data, at + 1)
-    return header & 15, length, at
-
-
-def _encode(fields: _Fields) -> bytes:
-    parts: list[bytes] = []
-    last = 0
-    for number, (kind, value) in sorted(fields.items()):
-        near = 0 < number - last <= 15
-        parts += (
-            bytes([(number - last) << 4 | kind]) if near else bytes([kind]) + _varint(number << 1),
-            value,
-        )
-        last = number
-    return b"".join((*parts, b"\0"))
-
-
-def _elements(fields: _Fields, number: int) -> list[bytes]:
-    """The structs of a list."""
-    data = fields[number][1] if number in fields else b"\x0c"
-    kind, length, at = _list_header(data, 0)
-    found = []
-    for _ in range(length):
-        end = _end_of(kind, data, at)
-        found.append(data[at:end])
-        at = end
-    return found
-
-
-def _list_of(structs: Sequence[bytes]) -> tuple[int, bytes]:
-    length = len(structs)
-    short = length < _LONG_LIST
-    header = bytes([length << 4 | _STRUCT]) if short else bytes([_LONG_LIST << 4 | _STRUCT]) + _varint(length)
-    return _LIST, b"".join((header, *structs))
-
-
-def _number(fields: _Fields, number: int) -> int:
-    if number not in fields:
-        return 0
-    value, _ = _read_varint(fields[number][1], 0)
-    return (value >> 1) ^ -(value & 1)
-
-
-def _plus(fields: _Fields, number: int, more: int) -> _Fields:
-    """The fields with a larger number, if they have it."""
-    if number not in fields:
-        return fields
-    value = _number(fields, number) + more
-    return {**fields, number: (fields[number][0], _varint(value << 1 if value >= 0 else ~(value << 1)))}
-
-
-def _binary(fields: _Fields, number: int) -> bytes:
-    data = fields[number][1] if number in fields else b"\0"
-    length, at = _read_varint(data, 0)
-    return data[at : at + length]
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if not byte & 128:
-            return value, at
-        shift += 7
-
-
-def _varint(value: int) -> bytes:
-    found = bytearray()
-    while value > 127:
-        found.append(value & 127 | 128)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+        raise damaged(f"its footer cannot be extended by {field.name}")

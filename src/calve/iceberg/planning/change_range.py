@@ -35,6 +35,7 @@ from calve.iceberg.planning.pruning import Pruning
 from calve.iceberg.planning.table_scan import scan_file
 from calve.iceberg.planning.travel import AsOf, TravelPoint, moment_at, moment_of
 from calve.iceberg.schema.readable import ReadTarget, every_field, projected, read_target, spark_schema
+from calve.iceberg.snapshot.history import ancestors_of, head_of
 from calve.model.changelog import CHANGE_COLUMNS, ChangedFile, ChangeScanPlan, ChangeStep, Deletes, Transition
 from calve.model.frontier import Frontier
 from calve.model.instants import instant_text
@@ -91,12 +92,18 @@ def _at_text(table: Table, text: str, sink: str | None) -> TravelPoint:
 
 
 def _at_time(table: Table, time: dt.datetime) -> TravelPoint:
-    """The newest snapshot that was current at a time; without one, the moment before the first snapshot."""
+    """The snapshot that was the head of main at a time, or the moment before the first one. Raises InvalidInput.
+
+    An expiry shortens the log of heads. So a time before the log is before the first snapshot only if main had none.
+    """
     instant = time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)
     wanted = (instant - _EPOCH) // dt.timedelta(milliseconds=1)
-    log = [entry for entry in table.metadata.snapshot_log if entry.timestamp_ms <= wanted]
-    current = table.metadata.current_schema_id
-    return moment_of(table, AsOf(snapshot_id=log[-1].snapshot_id)) if log else TravelPoint(None, current)
+    metadata = table.metadata
+    times = [entry.timestamp_ms for entry in metadata.snapshot_log]
+    times += [snapshot.timestamp_ms for snapshot in ancestors_of(metadata, head_of(metadata))]
+    if min(times, default=wanted + 1) <= wanted:
+        return moment_of(table, AsOf(time_ms=wanted))
+    return TravelPoint(None, metadata.current_schema_id)
 
 
 # -------------------------------------------------------------------------------------------------------------- walk
@@ -178,6 +185,12 @@ class ChangeRange:
         manifests = ManifestCache()
         with trying(f'reading the history of "{name}"'):
             pairs, gap = _pairs(table, start, end.snapshot, manifests, net=net)
+        if gap and since is not None and start is None:
+            raise InvalidInput(
+                f'table "{name}" has no snapshot at or before {since}',
+                detail=gap,
+                hint="Leave since out for the changes since the table was empty.",
+            )
         if gap:
             _log.warning('the changes of table "%s" are those between two snapshots: %s', name, gap)
         return cls(table, start, end, schema, pairs, gap, manifests)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
@@ -75,6 +76,12 @@ def consumers_of(table: Table) -> Iterator[Consumer]:
         )
 
 
+def _follow(metadata: TableMetadata, snapshot_id: int) -> set[int]:
+    """The snapshots of main after one of them. After a rollback, newer ones are not among them."""
+    chain = [one.snapshot_id for one in ancestors_of(metadata, head_of(metadata))]
+    return set(chain[: chain.index(snapshot_id)]) if snapshot_id in chain else set()
+
+
 @dataclass(frozen=True)
 class ConsumerTag:
     """The tag of one sink."""
@@ -84,7 +91,7 @@ class ConsumerTag:
     clock: Clock
 
     def hold(self, table: Table, snapshot_id: int) -> bool:
-        """Put the tag on a snapshot, if it is missing, older, or soon past its age.
+        """Put the tag on a snapshot, if it is missing, not on one that follows it, or soon past its age.
 
         False if nothing was to do, or the snapshot is gone. Raises CommitConflict if the tag was moved meanwhile;
         TransientError.
@@ -95,10 +102,10 @@ class ConsumerTag:
             return False
         now_ms = self.clock.now_ms()
         if ref is not None:
-            there = metadata.snapshot_by_id(ref.snapshot_id)
-            newer = there is not None and (there.sequence_number or 0) > (snapshot.sequence_number or 0)
             same = ref.snapshot_id == snapshot_id
-            if newer or (same and not is_past_its_age(metadata, ref, now_ms + self.max_hold_ms // 2)):
+            if same and not is_past_its_age(metadata, ref, now_ms + self.max_hold_ms // 2):
+                return False
+            if ref.snapshot_id in _follow(metadata, snapshot_id):
                 return False
         tag = {
             "ref-name": self.tag,
