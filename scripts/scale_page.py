@@ -56,10 +56,11 @@ MEANINGS = {
     "maintenance": "CPU of a stream with all of its maintenance, to that of the stream alone",
 }
 EXECUTORS = """
-Executors take part in large batches only: they read, convert, shuffle and write. What the committer does is done by the
-driver, so it bounds the rate of a sink whatever their number: the last column is the same for one executor and for 100.
-With 100 executors, batches should be as large as the latency allows, so that the fixed part of a commit is paid less
-often; what is left to gain is to look keys up and to read the index on executors, each for its range of hashes.
+Executors take part in large batches only: from 500,000 changes on they read, convert, shuffle and write, and from five
+million on they look keys up as well, each for its range of hashes. The committer of the batches above is the driver's
+thread alone, so it bounds the rate of a sink whatever their number: the last column is the same for one executor and
+for 100. With 100 executors, batches should be as large as the latency allows: the fixed part of a commit is paid less
+often, and executors read the index.
 """
 SIZES = (5e6, 1e8, 1e9, 1e10, 1e11)
 BATCHES = (1_000, 100_000, 1_000_000)
