@@ -224,8 +224,8 @@ def run_batches(bench: Bench, query: Any, numbers: range, changes: int) -> Itera
             bench.incoming.release()
             query.await_caught_up(PATIENCE)
             wall = time.perf_counter() - began
+            query.await_maintained(PATIENCE)  # who waits for a batch may be told of its commit before it is reported
             phases = phases_of(commits)
-            query.await_maintained(PATIENCE)
             yield {
                 "seconds": sum(seconds for name, seconds in phases.items() if name != "read"),
                 "wall": wall,
