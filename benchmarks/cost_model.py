@@ -205,11 +205,12 @@ def read_results(folder: Path) -> Measured:
                 batch.append((changes, seconds))
             index += [facts["index_bytes_per_row"]] if "index_bytes_per_row" in facts else []
         cpu += [one["facts"]["cpu_s_per_million"]] if one["system"] == "calve, positions" and _has_cpu(one) else []
-    for _, one in _results(files, "growth"):  # compared with the model, not fitted
+    for run, one in _results(files, "growth"):  # compared with the model, not fitted
         found = _BATCH.fullmatch(one["case"])
         if found and one["system"] == "calve, positions":
+            used[id(run)] = run
             changes, rows, facts = _number(found[1]), _number(found[2]), one["facts"]
-            index.append(facts["index_bytes_per_row"])
+            index += [facts["index_bytes_per_row"]] if facts["index_bytes_per_row"] else []  # small tables have none
             grown += [(int(rows), int(changes), facts["last_half"])] if rows > SMALL_TABLE else []
     if not batch or not cpu:
         raise ValueError("the model needs results of stream.py and upserts.py")

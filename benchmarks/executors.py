@@ -1,13 +1,15 @@
 """What a second executor brings: batches on a standalone cluster with one and with two workers of one core each.
 
-    PYTHONPATH=. python benchmarks/executors.py [--rows 4000000] [--changes 1000000] [--batches 4]
+    PYTHONPATH=. python benchmarks/executors.py [--rows 4000000] [--changes 2000000] [--batches 4]
 
 A table is loaded, and gets batches of changes of uniform keys, each too large for the driver: Spark tasks write the
 files, find the rows to delete and write the deletes. With `searched` they read the key columns of the table, with
 `indexed` they look the keys up in the key index; limits of the driver are lowered for that, since a table of this size
-would be its own work. Seconds are those of the phases of a commit in which tasks work (`write`, `index`, `lookup`),
-medians of all batches but the first. The bar: with two workers at most 1/1.7 of the time with one. It means something
-on a machine with at least three cores and nothing else to do: driver, master and source take a part of one.
+would be its own work. A batch of a million narrow changes is one task on any cluster (`write/batch.py`), so these have
+two million: two row groups to read, and two tasks that write. Seconds are those of the phases of a commit in which
+tasks work (`write`, `index`, `lookup`), medians of all batches but the first. The bar: with two workers at most 1/1.7
+of the time with one. It means something on a machine with at least three cores and nothing else to do: driver, master
+and source take a part of one.
 
 Every table is read by DuckDB and compared with what the changes say.
 """
@@ -78,7 +80,7 @@ def main() -> None:
     """Compare, or be one of the compared processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
-    parser.add_argument("--changes", type=int, default=1_000_000)
+    parser.add_argument("--changes", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)

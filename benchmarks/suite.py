@@ -44,6 +44,9 @@ SUITES = {
         "growth.py --full",
         "executors.py",
         "recovery.py",
+        "topics.py",
+        "watching.py",
+        "startup.py",
         "footprint.py",
     ),
 }

@@ -1,21 +1,25 @@
-"""Reading a topic: by calve's own tasks, by Spark's connector, and as part of a sink, compared with the same in files.
+"""Reading a topic: by calve's own tasks and by Spark's connector, alone and into a table, beside the same in files.
 
     PYTHONPATH=. python benchmarks/topics.py [--records 400000]
 
 A broker is started as in the tests (`make servers` fetches it, and the connector's jars). All is done by one session in
-turns, the best of three counts. The first ratio is that of reading alone (key, value, place), the second that of
-keeping a table equal to the records: to the same records, in order, as files of JSON.
+turns: reading alone (key, value, place); then the initial load, from the start of a sink to its last commit, of the
+topic and of the same records, in order, as files of JSON. Its peer is what Spark itself does with the topic: the
+connector, `from_json`, Parquet files; no key, no table. DuckDB compares every table with the last record of each key.
 """
 
 import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from harness import Case, add_arguments, recording
+from peer_reader import read_by_duckdb
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import calve
 from calve.clock import SystemClock
@@ -32,11 +36,13 @@ from tests.support.servers.java import jars_of
 
 PARTITIONS = 4
 CONNECTOR = "Spark's connector"
+PARQUET = "Spark's connector to Parquet"
 TURNS = 3
 COLUMNS = "id BIGINT NOT NULL, customer INT, amount DOUBLE, status STRING"
+CHECK = "rows and sum, by DuckDB"
 
 
-def records(count: int) -> list[tuple[dict[str, int], dict[str, object]]]:
+def records(count: int) -> list[tuple[dict[str, int], dict[str, Any]]]:
     """Upserts of keys that come four times each."""
     keys = max(count // 4, 1)
     return [
@@ -45,19 +51,28 @@ def records(count: int) -> list[tuple[dict[str, int], dict[str, object]]]:
     ]
 
 
-def turns(action: Callable[[], object]) -> list[float]:
-    """Seconds of some turns."""
-    found = []
-    for _ in range(TURNS):
-        started = time.monotonic()
-        action()
-        found.append(time.monotonic() - started)
+def in_turns(actions: Mapping[str, Callable[[int], float]]) -> dict[str, list[float]]:
+    """What actions return, which get the number of their turn."""
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(TURNS):
+        for name, action in actions.items():
+            found[name].append(action(turn))
     return found
 
 
-def consumed(frame: DataFrame) -> None:
-    """Compute every row, keep none."""
+def consumed(frame: DataFrame) -> float:
+    """Seconds to compute every row and keep none."""
+    started = time.monotonic()
     frame.write.format("noop").mode("overwrite").save()
+    return time.monotonic() - started
+
+
+def written(frame: DataFrame, folder: Path) -> float:
+    """Seconds of Spark's own write of the records of a topic."""
+    started = time.monotonic()
+    values = frame.select(F.from_json(frame["value"].cast("string"), COLUMNS).alias("record")).select("record.*")
+    values.write.parquet(str(folder))
+    return time.monotonic() - started
 
 
 def by_calve(spark: SparkSession, brokers: str, topic: str, folder: Path) -> DataFrame:
@@ -73,18 +88,24 @@ def by_connector(spark: SparkSession, brokers: str, topic: str) -> DataFrame:
     return reader.load().select("key", "value", "topic", "partition", "offset")
 
 
-def taken_in(lake: Lake, source: SourceDefinition, name: str) -> float:
-    """Seconds to keep a table equal to a source, from the start of the sink to its last commit."""
+def taken_in(lake: Lake, source: SourceDefinition, name: str, expected: tuple[int, float]) -> float:
+    """Seconds to keep a table equal to a source, from the start of the sink to its last commit.
+
+    Raises SystemExit if the table does not have the expected rows and sum.
+    """
     started = time.monotonic()
     query = calve.sink(source, name=name, into=lake.table(f"b.{name}"), key=["id"]).start()
     query.await_caught_up(timeout=600)
     seconds = time.monotonic() - started
     query.stop()
+    found = read_by_duckdb(lake.open().load_table(f"b.{name}").metadata_location)
+    if found != expected:
+        raise SystemExit(f"the table {name} is wrong: {found}, expected {expected}")
     return seconds
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure, check and record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=400_000)
     add_arguments(parser)
@@ -107,30 +128,24 @@ def main() -> None:
                 part = made[count * number // PARTITIONS : count * (number + 1) // PARTITIONS]
                 text = "\n".join(json.dumps(value) for _, value in part)
                 (folder / "in" / f"{number}.json").write_text(text + "\n")
-            reading = Case(f"{count:,} records, read alone", "s", CONNECTOR)
-            results.add(
-                reading, "calve", turns(lambda: consumed(by_calve(spark, broker.brokers, topic, folder / "state")))
-            )
-            results.add(reading, CONNECTOR, turns(lambda: consumed(by_connector(spark, broker.brokers, topic))))
-            ours, theirs = (min(one["values"]) for one in results.results)
-            print(f"reading alone: {count / ours:,.0f} records/s, Spark's connector {count / theirs:,.0f}: ", end="")
-            print(f"{theirs / ours:.2f} times its speed")
+            readers: dict[str, Callable[[int], float]] = {
+                "calve": lambda _: consumed(by_calve(spark, broker.brokers, topic, folder / "state")),
+                CONNECTOR: lambda _: consumed(by_connector(spark, broker.brokers, topic)),
+            }
+            for name, values in in_turns(readers).items():
+                results.add(Case(f"{count:,} records, read alone", "s", CONNECTOR), name, values)
             lake = calve.connect(home=folder / "home")
-            envelope = calve.Upsert(order_by=("seq",), columns=COLUMNS)
-            times: dict[str, list[float]] = {"topic": [], "files": []}
-            for turn in range(TURNS):
-                sources: dict[str, SourceDefinition] = {
-                    "topic": calve.kafka(broker.brokers, topic, envelope=calve.Upsert(columns=COLUMNS)),
-                    "files": calve.files(folder / "in", format="json", envelope=envelope),
-                }
-                for name, source in sources.items():
-                    times[name].append(taken_in(lake, source, f"{name}{turn}"))
-            table = Case(f"{count:,} records, into a table", "s", "the same in files of JSON")
-            results.add(table, "calve, topic", times["topic"])
-            results.add(table, table.peer, times["files"])
-            whole, files = min(times["topic"]), min(times["files"])
-            print(f"into a table: {count / whole:,.0f} records/s, from files {count / files:,.0f}: ", end="")
-            print(f"{files / whole:.2f} times their speed")
+            last = {key["id"]: value["amount"] for key, value in made}
+            expected = len(last), sum(last.values())
+            kafka = calve.kafka(broker.brokers, topic, envelope=calve.Upsert(columns=COLUMNS))
+            files = calve.files(folder / "in", format="json", envelope=calve.Upsert(order_by=("seq",), columns=COLUMNS))
+            loads: dict[str, Callable[[int], float]] = {
+                "calve, topic": lambda turn: taken_in(lake, kafka, f"topic{turn}", expected),
+                "calve, files of JSON": lambda turn: taken_in(lake, files, f"files{turn}", expected),
+                PARQUET: lambda turn: written(by_connector(spark, broker.brokers, topic), folder / f"written{turn}"),
+            }
+            for name, values in in_turns(loads).items():
+                results.add(Case(f"{count:,} records, initial load", "s", PARQUET, CHECK), name, values)
             spark.stop()
         finally:
             broker.stop()

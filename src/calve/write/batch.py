@@ -89,8 +89,7 @@ def fits_the_driver(size: SizeHint) -> bool:
 def share_of_driver(size: SizeHint, context: SparkContext) -> Iterator[SizeLimit]:
     """How much of a batch of this size may be in the driver's memory while the block runs."""
     usual = SizeLimit(DRIVER_ROWS, DRIVER_BYTES)
-    is_large = (size.rows or 0) > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
-    large = largest_share(context) if is_large else None
+    large = largest_share(context) if _may_be_large(size) else None
     if large is None or not _large.acquire(blocking=False):
         yield usual
         return
@@ -98,6 +97,13 @@ def share_of_driver(size: SizeHint, context: SparkContext) -> Iterator[SizeLimit
         yield large
     finally:
         _large.release()
+
+
+def _may_be_large(size: SizeHint) -> bool:
+    """Whether a batch may have more rows, or bytes, than the driver usually takes; few bytes may be many rows."""
+    if size.rows is None:
+        return (size.bytes or 0) > _TRUSTED_BYTES
+    return size.rows > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
 
 
 def largest_share(context: SparkContext) -> SizeLimit | None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from calve.iceberg.files.names import own_name
 from calve.iceberg.files.partitions import Partitioner, Values, partitioner_of, same_partition
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
-from calve.iceberg.schema.arrow import arrow_schema, key_schema, metrics_of, parse_schema
+from calve.iceberg.schema.arrow import MetricsPlan, arrow_schema, key_schema, parse_schema
 from calve.iceberg.schema.readable import LAST_UPDATED, ROW_ID
 from calve.model.files import ColumnMetrics, Content, FileOptions, WriteTarget, WrittenFile
 from calve.model.spec import EXTENSION_METADATA, EXTENSION_NAME, ArrowExtension
@@ -82,6 +82,7 @@ class FileKind:
     schema: Any
     """The Iceberg schema of the file."""
     arrow: pa.Schema
+    metrics: MetricsPlan
     spec_id: int
     equality_ids: tuple[int, ...] = ()
     partition: tuple[Any, ...] = ()
@@ -94,17 +95,20 @@ class FileKind:
         """Files of rows."""
         schema = parse_schema(_of_files(target))
         columns = _with_extensions(arrow_schema(schema), target.options.extensions)
-        return cls(Content.DATA, schema, columns, target.data_spec_id)
+        metrics = MetricsPlan.of(schema, target.table_properties)
+        return cls(Content.DATA, schema, columns, metrics, target.data_spec_id)
 
     @classmethod
     def deletes(cls, target: WriteTarget) -> Self:
         """Files of keys whose rows are deleted."""
         schema = key_schema(parse_schema(target.schema_json), target.key_ids)
-        return cls(Content.EQUALITY_DELETES, schema, arrow_schema(schema), target.delete_spec_id, target.key_ids)
+        metrics = MetricsPlan.of(schema, target.table_properties)
+        columns = arrow_schema(schema)
+        return cls(Content.EQUALITY_DELETES, schema, columns, metrics, target.delete_spec_id, target.key_ids)
 
-    def describe(self, location: str, footer: pq.FileMetaData, size: int, target: WriteTarget) -> WrittenFile:
+    def describe(self, location: str, footer: pq.FileMetaData, size: int) -> WrittenFile:
         """Describe a complete file for the table."""
-        metrics, split_offsets = metrics_of(footer, self.schema, target.table_properties)
+        metrics, split_offsets = self.metrics.metrics_of(footer)
         if self.schema.fields[-1].field_id in _LINEAGE_IDS:
             metrics = _of_columns_of_the_table(metrics)
         return WrittenFile(
@@ -201,7 +205,7 @@ class RollingFiles:
     def _finish(self) -> None:
         if self._open is not None:
             footer, size = self._open.complete()
-            self.files += (self._kind.describe(self._open.location, footer, size, self._target),)
+            self.files += (self._kind.describe(self._open.location, footer, size),)
             self._open = None
 
 

@@ -104,7 +104,7 @@ class SparkOutput:
             filesystem, path = filesystem_of(location, target.io_properties)
             filesystem.create_dir(path.rpartition("/")[0])  # the table's layout may use subfolders
             self._filesystem.move(file.path, path)
-            yield kind.describe(location, file.footer, file.size, target)
+            yield kind.describe(location, file.footer, file.size)
 
     def _batches(self, output: _Output, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
         for file in output.files:

@@ -96,7 +96,8 @@ def test_a_column_whose_type_spark_lacks_is_refused_by_name() -> None:
 def test_a_large_batch_may_be_in_the_memory_of_a_local_driver_one_at_a_time() -> None:
     local, cluster = (cast("SparkContext", SimpleNamespace(master=master)) for master in ("local[2]", "spark://a:7077"))
     usual, large = SizeLimit(DRIVER_ROWS, DRIVER_BYTES), SizeHint(bytes=DRIVER_BYTES + 1)
-    for size, context in ((SizeHint(bytes=DRIVER_BYTES), local), (large, cluster), (SizeHint(rows=10), local)):
+    known = SizeHint(rows=DRIVER_ROWS, bytes=DRIVER_BYTES)
+    for size, context in ((known, local), (large, cluster), (SizeHint(rows=10), local), (SizeHint(bytes=1000), local)):
         with share_of_driver(size, context) as share:
             assert share == usual
     with share_of_driver(large, local) as first, share_of_driver(large, local) as second:
@@ -107,3 +108,9 @@ def test_a_large_batch_may_be_in_the_memory_of_a_local_driver_one_at_a_time() ->
         raise RuntimeError
     with share_of_driver(large, local) as share:
         assert share == first, "a failed batch returns its share"
+
+
+def test_a_batch_of_few_bytes_and_unknown_rows_may_be_a_large_one() -> None:
+    local = cast("SparkContext", SimpleNamespace(master="local[2]"))
+    with share_of_driver(SizeHint(bytes=44 << 20), local) as share:  # a million narrow rows, for example
+        assert share.rows > DRIVER_ROWS

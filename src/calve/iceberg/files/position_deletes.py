@@ -18,7 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from calve.iceberg.files.names import own_name
 from calve.iceberg.files.store import DataLocations, open_output, remove_new
-from calve.iceberg.schema.arrow import arrow_schema, metrics_of
+from calve.iceberg.schema.arrow import MetricsPlan, arrow_schema
 from calve.model.files import ColumnMetrics, Content, WrittenFile
 from calve.model.scan import ScanFile
 
@@ -29,6 +29,10 @@ POSITION_DELETES = Schema(
     NestedField(PATH_ID, "file_path", StringType(), required=True),
     NestedField(POSITION_ID, "pos", LongType(), required=True),
 )
+_METRICS = MetricsPlan.of(POSITION_DELETES, {"write.metadata.metrics.default": "full"})
+_PATHS, _POSITIONS = arrow_schema(POSITION_DELETES)
+_COLUMNS = pa.schema([_PATHS.with_type(pa.dictionary(pa.int32(), pa.string())), _POSITIONS])
+"""Paths are dictionary-encoded: they are written that way and never expanded in memory."""
 OWN_FILE = 10_000
 """From this many deletes of one data file on, they get a separate file."""
 _MOST_ROWS = 5_000_000
@@ -114,7 +118,7 @@ def _write_file(members: Sequence[RowPositions], location: str, place: DeletePla
             pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(paths, pa.string())),
             pa.array(np.concatenate([one.positions for one in members]), pa.int64()),
         ],
-        schema=_with_dictionary(arrow_schema(POSITION_DELETES)),
+        schema=_COLUMNS,
     )
     footers: list[pq.FileMetaData] = []
     with open_output(location, place.io_properties) as sink:
@@ -128,7 +132,7 @@ def _write_file(members: Sequence[RowPositions], location: str, place: DeletePla
         ) as writer:
             writer.write_table(table)
         size = int(sink.tell())
-    metrics, offsets = metrics_of(footers[0], POSITION_DELETES, {"write.metadata.metrics.default": "full"})
+    metrics, offsets = _METRICS.metrics_of(footers[0])
     return WrittenFile(
         content=Content.POSITION_DELETES,
         path=location,
@@ -139,11 +143,6 @@ def _write_file(members: Sequence[RowPositions], location: str, place: DeletePla
         metrics=_with_whole_paths(metrics, paths),
         split_offsets=offsets,
     )
-
-
-def _with_dictionary(schema: pa.Schema) -> pa.Schema:
-    """Dictionary-encode the paths: they are written that way and never expanded in memory."""
-    return schema.set(0, schema.field(0).with_type(pa.dictionary(pa.int32(), pa.string())))
 
 
 def _with_whole_paths(metrics: ColumnMetrics, paths: Sequence[str]) -> ColumnMetrics:

@@ -5,7 +5,8 @@ Every file carries field ids at every level: readers resolve columns by id, and 
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,30 +65,48 @@ def order_ids(schema: Schema) -> tuple[int, ...]:
     return tuple(f.field_id for f in fields)
 
 
+@dataclass(frozen=True)
+class MetricsPlan:
+    """Which metrics files of one schema have. Made once for many files: that takes longer than to read a footer."""
+
+    _ids: dict[str, int]
+    """Of the columns, by their paths in the files."""
+    _collected: dict[int, StatisticsCollector]
+
+    @classmethod
+    def of(cls, schema: Schema, table_properties: Mapping[str, str]) -> Self:
+        """The plan for files that are written with a schema (`key_schema` for files of equality deletes).
+
+        The table properties `write.metadata.metrics.*` decide which metrics are kept and where bounds are truncated.
+        """
+        modes = {name: value for name, value in table_properties.items() if not _is_invalid_mode(name, value)}
+        return cls(parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, modes))
+
+    def metrics_of(self, footer: pq.FileMetaData) -> tuple[ColumnMetrics, tuple[int, ...]]:
+        """The column metrics of a file and the offsets of its row groups.
+
+        A column has bounds only if they cover every value, because readers skip files by them.
+        """
+        unbounded = _without_bounds(footer, self._ids, self._collected)
+        counted = {field_id: replace(self._collected[field_id], mode=_COUNTS) for field_id in unbounded}
+        statistics = data_file_statistics_from_parquet_metadata(footer, {**self._collected, **counted}, self._ids)
+        bounds = statistics.column_aggregates
+        metrics = ColumnMetrics(
+            column_sizes=statistics.column_sizes,
+            value_counts=statistics.value_counts,
+            null_value_counts=statistics.null_value_counts,
+            nan_value_counts=statistics.nan_value_counts,
+            lower_bounds={i: bound for i, b in bounds.items() if (bound := b.min_as_bytes()) is not None},
+            upper_bounds={i: bound for i, b in bounds.items() if (bound := _upper_bound(b)) is not None},
+        )
+        return metrics, tuple(statistics.split_offsets)
+
+
 def metrics_of(
     footer: pq.FileMetaData, schema: Schema, table_properties: Mapping[str, str]
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
-    """The column metrics of a file and the offsets of its row groups.
-
-    `schema` is the one the file was written with (`key_schema` for a file of equality deletes). The table properties
-    `write.metadata.metrics.*` decide which metrics are kept and where bounds are truncated. A column has bounds only if
-    they cover every value, because readers skip files by them.
-    """
-    modes = {name: value for name, value in table_properties.items() if not _is_invalid_mode(name, value)}
-    paths, plan = parquet_path_to_id_mapping(schema), compute_statistics_plan(schema, modes)
-    for field_id in _without_bounds(footer, paths, plan):
-        plan[field_id] = replace(plan[field_id], mode=_COUNTS)
-    statistics = data_file_statistics_from_parquet_metadata(footer, plan, paths)
-    bounds = statistics.column_aggregates
-    metrics = ColumnMetrics(
-        column_sizes=statistics.column_sizes,
-        value_counts=statistics.value_counts,
-        null_value_counts=statistics.null_value_counts,
-        nan_value_counts=statistics.nan_value_counts,
-        lower_bounds={i: bound for i, b in bounds.items() if (bound := b.min_as_bytes()) is not None},
-        upper_bounds={i: bound for i, b in bounds.items() if (bound := _upper_bound(b)) is not None},
-    )
-    return metrics, tuple(statistics.split_offsets)
+    """The metrics of a single file (see `MetricsPlan`)."""
+    return MetricsPlan.of(schema, table_properties).metrics_of(footer)
 
 
 def _is_invalid_mode(name: str, value: str) -> bool:

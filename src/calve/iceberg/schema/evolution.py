@@ -31,7 +31,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from calve.errors import InvalidInput
 from calve.iceberg.loading import misfit
 from calve.iceberg.schema.creation import partition_spec
-from calve.iceberg.schema.fitting import field_named, fit, has_default
+from calve.iceberg.schema.fitting import FieldsByName, fit, has_default
 from calve.model.spec import PartitionBy
 
 _NEWEST = -1
@@ -154,9 +154,9 @@ def _text(fields: Sequence[PartitionBy]) -> str:
 
 def written_schema(theirs: Schema, given: Schema) -> Schema:
     """The table's schema, reduced to the columns of `given`, in their order."""
-    fields = []
+    fields, known = [], FieldsByName(theirs.fields)
     for ours in given.fields:
-        field = field_named(theirs.fields, ours.name)
+        field = known.named(ours.name)
         fields.append(field.model_copy(update={"field_type": _renamed(field.field_type, ours.field_type)}))
     return Schema(*fields, schema_id=theirs.schema_id)
 
@@ -173,9 +173,9 @@ def with_defaults(theirs: Schema, written: Schema) -> Schema:
 def _renamed(theirs: IcebergType, ours: IcebergType) -> IcebergType:
     match theirs, ours:
         case StructType(), StructType():
-            fields = []
+            fields, known = [], FieldsByName(theirs.fields)
             for given in ours.fields:
-                field = field_named(theirs.fields, given.name)
+                field = known.named(given.name)
                 kind = _renamed(field.field_type, given.field_type)
                 fields.append(field.model_copy(update={"name": given.name, "field_type": kind}))
             return StructType(*fields)

@@ -35,23 +35,33 @@ from calve.errors import InvalidInput
 from calve.model.files import ColumnNeeds
 
 
-def find_named(fields: Sequence[NestedField], name: str) -> NestedField | None:
-    """The field of this name: the exact match, else the only one that matches ignoring case; None if there is none."""
-    exact = next((field for field in fields if field.name == name), None)
-    if exact is not None:
-        return exact
-    found = [field for field in fields if field.name.lower() == name.lower()]
-    return found[0] if len(found) == 1 else None
+class FieldsByName:
+    """Fields that are found by their names; tables may have thousands."""
+
+    def __init__(self, fields: Iterable[NestedField]) -> None:
+        self._exact: dict[str, NestedField] = {}
+        self._ignoring_case: dict[str, list[NestedField]] = {}
+        for field in fields:
+            self._exact.setdefault(field.name, field)
+            self._ignoring_case.setdefault(field.name.lower(), []).append(field)
+
+    def find(self, name: str) -> NestedField | None:
+        """The exact match, else the only one that matches ignoring case; None if there is none."""
+        found = self._ignoring_case.get(name.lower(), [])
+        return self._exact.get(name) or (found[0] if len(found) == 1 else None)
+
+    def named(self, name: str) -> NestedField:
+        """As `find`, but raises InvalidInput if there is none."""
+        found = self.find(name)
+        if found is None:
+            names = [field.name for fields in self._ignoring_case.values() for field in fields]
+            raise InvalidInput(f'the table has no column "{name}"', detail=f"Its columns are {', '.join(names)}.")
+        return found
 
 
 def field_named(fields: Sequence[NestedField], name: str) -> NestedField:
-    """As `find_named`, but raises InvalidInput if there is none."""
-    found = find_named(fields, name)
-    if found is None:
-        raise InvalidInput(
-            f'the table has no column "{name}"', detail=f"Its columns are {', '.join(field.name for field in fields)}."
-        )
-    return found
+    """The field of this name, as `FieldsByName` finds it. Raises InvalidInput if there is none."""
+    return FieldsByName(fields).named(name)
 
 
 @dataclass(frozen=True)
@@ -97,12 +107,13 @@ def as_known(metadata: TableMetadata, given: Schema) -> Schema:
     current = metadata.schema()
     by_id = {field.field_id: field for field in current.fields}
     older = sorted((s for s in metadata.schemas if s.schema_id != current.schema_id), key=lambda s: -s.schema_id)
-    taken = {match.field_id for ours in given.fields if (match := find_named(current.fields, ours.name))}
+    known, formerly = FieldsByName(current.fields), [FieldsByName(schema.fields) for schema in older]
+    taken = {match.field_id for ours in given.fields if (match := known.find(ours.name))}
     names: dict[int, str] = {}
     for ours in given.fields:
-        if find_named(current.fields, ours.name) is not None:
+        if known.find(ours.name) is not None:
             continue
-        former = _ids(find_named(schema.fields, ours.name) for schema in older)
+        former = _ids(fields.find(ours.name) for fields in formerly)
         found = next((i for i in former if i in by_id and i not in taken), None)
         if found is not None:
             taken.add(found)
@@ -113,8 +124,8 @@ def as_known(metadata: TableMetadata, given: Schema) -> Schema:
 
 def needs_of(metadata: TableMetadata, given: Schema) -> ColumnNeeds:
     """What the table requires of an input that fits it and that the input does not guarantee."""
-    theirs = as_known(metadata, given).fields
-    pairs = [(ours, match) for ours in given.fields if (match := find_named(theirs, ours.name))]
+    theirs = FieldsByName(as_known(metadata, given).fields)
+    pairs = [(ours, match) for ours in given.fields if (match := theirs.find(ours.name))]
     return ColumnNeeds(
         required=frozenset(ours.name for ours, match in pairs if match.required and not ours.required),
         uuids=frozenset(
@@ -145,9 +156,10 @@ class _Walk:
     def struct(self, theirs: StructType, ours: StructType, path: str) -> StructType:
         kept: dict[int, NestedField] = {}
         added: list[NestedField] = []
+        known = FieldsByName(theirs.fields)
         for field in ours.fields:
             column = f"{path}{field.name}"
-            match = find_named(theirs.fields, field.name)
+            match = known.find(field.name)
             if match is None:
                 self._differs(f'column "{column}": got {field.field_type}, expected none', mendable=True)
                 added.append(self._new(field))

@@ -6,6 +6,7 @@ cannot be read: functions of this module return None then.
 """
 
 import codecs
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -96,10 +97,11 @@ def _fits(file: pq.ParquetFile, wanted: pa.Schema) -> bool:
     found, metadata = file.schema_arrow, file.metadata.metadata or {}
     if any(name in metadata for name in _OLD_CALENDAR) or metadata.get(_SPARK_VERSION, b"4") < b"3":
         return False
-    lower = [name.lower() for name in found.names]
+    names = set(found.names)
+    lower = Counter(name.lower() for name in found.names)
     return all(
-        lower.count(field.name.lower()) == 1
-        and field.name in found.names
+        lower[field.name.lower()] == 1
+        and field.name in names
         and _has_same_values(found.field(field.name).type, field.type)
         for field in wanted
     )
