@@ -114,7 +114,7 @@ def main() -> None:
     own = [name for name in COMMANDS if name.startswith("calve") and name not in SLOW]
     slow = [name for name in own if min(times[name]) >= LIMIT]
     if slow:
-        sys.exit(f"{', '.join(slow)}: more than {LIMIT} ms of CPU")
+        sys.exit(f"{'; '.join(slow)}: more than {LIMIT} ms of CPU")
 
 
 if __name__ == "__main__":
