@@ -26,6 +26,7 @@ SUITES = {
         "apply.py --rows 1000000 --batches 4 --cases uniform",
         "latency.py --intervals 1 10 --seconds 25 --warm 15",
         "commits.py",
+        "startup.py",
     ),
     "full": (
         "upserts.py --rows 5000000 --batches 100 --changes 10000 --systems positions --fresh",

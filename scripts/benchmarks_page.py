@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md, its charts and the table of README.md from the results of benchmarks.
+"""Writes docs/benchmarks.md, its charts, and the tables of README.md and docs/comparison.md from results of benchmarks.
 
     python scripts/benchmarks_page.py [--check]
 
@@ -22,6 +22,7 @@ from harness import MORE_IS_BETTER, RESULTS, Ratio, Spread  # noqa: E402 - a fol
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 README = ROOT / "README.md"
+COMPARISON = ROOT / "docs" / "comparison.md"
 CHARTS = ROOT / "docs" / "images"
 HEAD = """# Benchmarks
 
@@ -35,12 +36,12 @@ measures the main ones in minutes, `make bench-full` all of them in about an hou
   worse quartile of the one to the better quartile of the other, both ways.
 - The load average was taken before and after each run. The benchmark itself counts: about as many as there are cores, a
   minute after it ended. **busy** marks runs beside other work: their seconds are too long, trust only their ratios.
-- *Load not recorded* marks runs before there was this page: of them the medians are kept that they printed, as one
-  value, and nothing about their spread. The next run of such a case replaces them.
+- *Load not recorded* marks runs that are older than this page: only the medians that they printed are kept, as one
+  value each, and nothing about their spread. The next run of such a case replaces them.
 - Peers: Iceberg's `MERGE INTO` (version 2 and 3 merge-on-read, copy-on-write), Delta's, pyiceberg's upsert, Flink's
-  upsert sink, Spark's own streaming and Parquet writer, Spark's maintenance procedures; other engines as readers. Not
-  here: Hudi, of which there was no bundle for Spark 4.0 or 4.1 to be had (`hudi-spark3.5-bundle_2.13` 1.1.1 was the
-  newest), and systems that are clusters of their own.
+  upsert sink, Spark's own streaming and Parquet writer, Spark's maintenance procedures; other engines as readers.
+  Missing: Hudi, which had no bundle for Spark 4.0 or 4.1 (the newest was `hudi-spark3.5-bundle_2.13` 1.1.1), and
+  systems that are clusters of their own.
 """
 ORDER = (
     "upserts",
@@ -54,7 +55,10 @@ ORDER = (
     "changes",
     "upkeep",
     "recovery",
+    "startup",
 )
+BASELINES = ("encodings", "startup")
+"""Results beside the least that is possible, which always wins."""
 MANY_BARS = 40
 BUSY = 1.5
 """The load per core before a run from which on the machine was busy."""
@@ -93,7 +97,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Row:
-    """One of README's table: several cases of one script, one after the other."""
+    """One of a table of README.md or docs/comparison.md: several cases of one script, one after the other."""
 
     label: str
     name: str
@@ -104,92 +108,66 @@ class Row:
     peer_label: str = ""
 
 
+BATCHES = ("100,000 changes into 5,000,000 rows, 12 batches",)
+MERGE = ("MERGE INTO, merge-on-read", "`MERGE INTO`")
+FLINK = ("Flink", "Flink, equality deletes")
+UPSERTS = Row("100,000 changes into 5M rows", "upserts", BATCHES, ("calve, positions",), *MERGE)
+SCANS = tuple(
+    f"scan by {engine} after 12 batches of 100,000, 5,000,000 rows" for engine in ("Spark", "DuckDB", "pyiceberg")
+)
+LOAD = Row(
+    "first load of 5M rows, in a cold and a warm JVM",
+    *("load", ("5,000,000 rows, cold", "5,000,000 rows, warm"), ("calve",)),
+    *("Spark's own write", "Spark to Parquet"),
+)
+STREAM = Row(
+    "stream of 24 x 100,000 changes on 5M rows (most maintenance follows it)",
+    *("stream", ("24 x 100,000 changes on 5,000,000 rows",), ("calve, positions",), *FLINK),
+)
 ROWS = (
+    UPSERTS,
+    Row("then a full scan: Spark, DuckDB, pyiceberg", "upserts", SCANS, ("calve, positions",), *MERGE),
+    LOAD,
+    STREAM,
     Row(
-        "100,000 changes into 5M rows, deletes by position, median of twelve batches, cold ones included",
-        *("upserts", ("100,000 changes into 5,000,000 rows, 12 batches",), ("calve, positions",)),
-        *("MERGE INTO, merge-on-read", "`MERGE INTO`, merge-on-read"),
+        "from a record's time stamp to its snapshot, commits every second",
+        *("latency", ("commits every 1 s, 5,000 changes/s",), ("calve",)),
+        *("foreachBatch + MERGE INTO", "`foreachBatch` and `MERGE INTO`"),
     ),
     Row(
-        "the same with deletion vectors (`FORMAT VERSION = 3`)",
-        *("upserts", ("100,000 changes into 5,000,000 rows, 12 batches",), ("calve, vectors",)),
-        *("MERGE INTO, merge-on-read", "`MERGE INTO`, merge-on-read"),
-    ),
-    Row(
-        "scan after these batches by Spark with the Iceberg runtime, DuckDB, pyiceberg: positions; vectors",
-        "upserts",
-        tuple(
-            f"scan by {engine} after 12 batches of 100,000, 5,000,000 rows"
-            for engine in ("Spark", "DuckDB", "pyiceberg")
-        ),
-        ("calve, positions", "calve, vectors"),
-        *("MERGE INTO, merge-on-read", "after `MERGE INTO`"),
-    ),
-    Row(
-        "the same after 100 batches of 10,000: as the sink leaves the table; after `calve maintain`",
-        "upserts",
-        tuple(
-            f"scan by {engine} after 100 batches of 10,000, 5,000,000 rows"
-            for engine in ("Spark", "DuckDB", "pyiceberg")
-        ),
-        ("calve, positions", "calve, after maintain"),
-        *("fresh", "a fresh table"),
-    ),
-    Row(
-        "initial load of 5M rows from Parquet to the commit, in a cold and a warm JVM",
-        *("load", ("5,000,000 rows, cold", "5,000,000 rows, warm"), ("calve",)),
-        *("Spark's own write", "Spark's own Parquet write of the same rows"),
-    ),
-    Row(
-        "peak memory of a Python worker, 1M and 10M changes",
-        *("writers", ("memory, 1,000,000 changes", "memory, 10,000,000 changes"), ("calve",)),
-    ),
-    Row("commit at snapshot 10 and 1,000", "commits", ("snapshot 10", "snapshot 1,000"), ("calve",)),
-    Row(
-        "the last 100,000 changes of 5M rows, keys and new rows, spread and clustered",
+        "the last 100,000 changes of 5M rows: spread, clustered keys",
         "changes",
         ("10 x 10,000 changes of 5,000,000 rows, spread", "10 x 10,000 changes of 5,000,000 rows, clustered"),
         ("calve.changes",),
-        *("diff of two scans", "diff of two scans in Spark"),
+        *("diff of two scans", "diff of two scans"),
     ),
+    Row("a commit at snapshot 10 and 1,000", "commits", ("snapshot 10", "snapshot 1,000"), ("calve",)),
     Row(
-        "a stream of 24 x 100,000 changes on 5M rows, from a cold start, most of its maintenance afterwards",
-        *("stream", ("24 x 100,000 changes on 5,000,000 rows",), ("calve, positions",)),
-        *("Flink", "Flink, equality deletes, no maintenance"),
-    ),
-    Row(
-        "the same with 60 files, without maintenance; with maintenance beside it",
-        "stream",
-        ("60 x 100,000 changes on 5,000,000 rows",),
-        ("calve, positions, no maintenance", "calve, positions"),
-    ),
-    Row(
-        "a stream of 100 x 1,000 changes: time between two commits",
-        *("stream", ("100 x 1,000 changes on 5,000,000 rows, between two commits",), ("calve, positions",)),
-    ),
-    Row(
-        "a file of 1,000 changes on 5M rows: from its arrival to the commit; between two commits of a backlog",
-        "microbatch",
-        tuple(f"100 files of 1,000 changes on 5,000,000 rows, {mode}" for mode in ("one at a time", "backlog")),
-        ("calve, positions",),
-        *("Spark to Parquet", "Spark's own micro-batch, files to Parquet, no table"),
-    ),
-    Row(
-        "from the time stamp of a record to the snapshot that has it, commits every 1 s and 10 s",
-        *("latency", tuple(f"commits every {seconds} s, 5,000 changes/s" for seconds in (1, 10)), ("calve",)),
-        *("foreachBatch + MERGE INTO", "`foreachBatch` + `MERGE INTO`"),
-    ),
-    Row(
-        "100,000 changes into 1M rows: positions; vectors",
-        *("apply", ("100,000 changes into 1,000,000 rows: uniform keys",), ("calve, positions", "calve, vectors")),
-        *("MERGE INTO, Delta, vectors", "Delta's `MERGE INTO`, deletion vectors"),
-    ),
-    Row(
-        "scan of 5M rows after ten batches of equality deletes",
-        *("reads", ("5,000,000 rows, 10 batches, equality deletes",), ("calve.read",)),
-        *("Iceberg runtime", "Spark with the Iceberg runtime"),
+        "memory of a Python worker, 1M and 10M changes",
+        *("writers", ("memory, 1,000,000 changes", "memory, 10,000,000 changes"), ("calve",)),
     ),
 )
+"""Of README.md: the most telling ones. docs/benchmarks.md has all."""
+COMPARED = {
+    "merge": (
+        UPSERTS,
+        Row("the same with deletion vectors", "upserts", BATCHES, ("calve, vectors",), *MERGE),
+        Row("then a full scan: Spark, DuckDB, pyiceberg", "upserts", SCANS, ("calve, positions",), *MERGE),
+        Row("the same with deletion vectors", "upserts", SCANS, ("calve, vectors",), *MERGE),
+        LOAD,
+    ),
+    "flink": (
+        STREAM,
+        Row("the same with deletion vectors", "stream", STREAM.cases, ("calve, vectors",), *FLINK),
+        Row("the same with equality deletes", "stream", STREAM.cases, ("calve, equality",), *FLINK),
+        Row(
+            "stream of 60 x 100,000 changes: without maintenance; with it beside the batches",
+            *("stream", ("60 x 100,000 changes on 5,000,000 rows",)),
+            ("calve, positions, no maintenance", "calve, positions"),
+        ),
+    ),
+}
+"""Of docs/comparison.md, by the name of the table."""
 
 
 def number(value: float) -> str:
@@ -289,13 +267,14 @@ def _where_a_peer_wins(results: Sequence[Result]) -> str:
     lines = []
     for one in results:
         ratio = ratio_of(one, results) if one.own else None
-        if ratio is not None and ratio.median < 0.98 and one.name != "encodings":
+        if ratio is not None and ratio.median < 0.98 and one.name not in BASELINES:
             peer = "" if one.peer in one.case else f" to {one.peer}"
             lines.append(f"- {one.case}: {one.system}, {ratio.median:.2f}x{peer}")
     text = "\n".join(lines) or "Nowhere, among what was measured."
     return (
-        "## Where a peer wins\n\nRatios below 1, of all that follow (what reads of delete files cost beside the same "
-        f"rows written at once is in [other engines](engines.md#what-reads-cost)):\n\n{text}\n"
+        "## Where a peer wins\n\nRatios below 1, of all that follow, except those to the least that is possible: what "
+        "commands cost beside an empty Python, and what reads of delete files cost beside the same rows written at "
+        f"once ([other engines](engines.md#what-reads-cost)).\n\n{text}\n"
     )
 
 
@@ -386,10 +365,21 @@ def charts() -> dict[Path, str]:
 
 def readme() -> str:
     """README.md with its table of today."""
-    results = all_results(results_of())
-    lines = ["| | calve | peer | measured |", "|---|---|---|---|"]
-    lines += [f"| {' | '.join(cells)} |" for row in ROWS if (cells := _row_cells(row, results))]
-    return between(README.read_text(encoding="utf-8"), "numbers", "\n".join(lines))
+    return between(README.read_text(encoding="utf-8"), "numbers", _table(ROWS, all_results(results_of())))
+
+
+def comparison() -> str:
+    """docs/comparison.md with its tables of today."""
+    text, results = COMPARISON.read_text(encoding="utf-8"), all_results(results_of())
+    for name, rows in COMPARED.items():
+        text = between(text, name, _table(rows, results))
+    return text
+
+
+def _table(rows: Sequence[Row], results: Sequence[Result]) -> str:
+    lines = ["| | calve | peer | | measured |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(cells)} |" for row in rows if (cells := _row_cells(row, results))]
+    return "\n".join(lines)
 
 
 def _row_cells(row: Row, results: Sequence[Result]) -> list[str]:
@@ -400,15 +390,18 @@ def _row_cells(row: Row, results: Sequence[Result]) -> list[str]:
         return []
     mine = "; ".join(_joined([by[key] for key in keys]) + _besides([by[key] for key in keys]) for keys in wanted)
     peers = [by[case, row.peer] for case in row.cases if (case, row.peer) in by]
-    theirs = ""
+    theirs, ratios = "", ""
     if len(peers) == len(row.cases):
         ratios = "; ".join(
             ", ".join(_times(by[key], peer) for key, peer in zip(keys, peers, strict=True)) for keys in wanted
         )
-        theirs = f"{row.peer_label}: {_joined(peers)}{_besides(peers)} ({ratios})"
-    run = by[wanted[0][0]].run
-    when = f"{run['date'][:10]}, {load_words(run)}"
-    return [f"{row.label} (`benchmarks/{row.name}.py`)", mine, theirs, when]
+        theirs = f"{row.peer_label}: {_joined(peers)}{_besides(peers)}"
+    return [row.label, mine, theirs, ratios, _when(by[wanted[0][0]].run)]
+
+
+def _when(run: Mapping[str, Any]) -> str:
+    known = "**busy**" if busy(run) else "" if run["load"] else "load not recorded"
+    return ", ".join(filter(None, (run["date"][:10], known)))
 
 
 def _times(mine: Result, peer: Result) -> str:
@@ -421,7 +414,7 @@ def _besides(results: Sequence[Result]) -> str:
     """What the first of many batches took, or the slowest of many, where a benchmark says so."""
     first, slowest = ([one.raw["facts"].get(name) for one in results] for name in ("first_batch", "p99"))
     if first[0]:
-        return f" (the first: {number(first[0])} {results[0].unit})"
+        return f" (first: {number(first[0])} {results[0].unit})"
     return f" (p99: {', '.join(map(number, slowest))})" if all(slowest) else ""
 
 
@@ -432,7 +425,8 @@ def _joined(results: Sequence[Result]) -> str:
 
 def main() -> int:
     """The exit code."""
-    return max(finish(path, text) for path, text in {PAGE: page(), README: readme(), **charts()}.items())
+    pages = {PAGE: page(), README: readme(), COMPARISON: comparison(), **charts()}
+    return max(finish(path, text) for path, text in pages.items())
 
 
 if __name__ == "__main__":

@@ -117,10 +117,26 @@ def test_a_row_of_the_readme_needs_all_of_its_cases(harness: Any, scripts: Any, 
     with harness.recording("some", "Some", given(tmp_path)) as results:
         results.add(harness.Case("warm", "s", "peer"), "calve", [1.0])
         results.add(harness.Case("warm", "s", "peer"), "peer", [0.5])
-    label, mine, peer, when = scripts._row_cells(row, scripts.all_results(scripts.results_of(tmp_path)))
-    assert (label, mine) == ("loads (`benchmarks/some.py`)", "4.00, 1.00 s")
-    assert peer == "a peer: 8.00, 0.50 s (2x, 0.5x)"
-    assert "load" in when
+    label, mine, peer, ratios, when = scripts._row_cells(row, scripts.all_results(scripts.results_of(tmp_path)))
+    assert (label, mine) == ("loads", "4.00, 1.00 s")
+    assert (peer, ratios) == ("a peer: 8.00, 0.50 s", "2x, 0.5x")
+    assert when.startswith("20")
+
+
+def test_the_tables_say_when_and_beside_what_they_were_measured(scripts: Any) -> None:
+    run = {"date": "2026-11-18T09:41:00", "cores": 2}
+    assert scripts._when({**run, "load": [0.4, 2.1]}) == "2026-11-18"
+    assert scripts._when({**run, "load": [7.9, 9.0]}) == "2026-11-18, **busy**"
+    assert scripts._when({**run, "load": []}) == "2026-11-18, load not recorded"
+
+
+def test_commands_beside_an_empty_python_are_no_defeat_of_the_page(harness: Any, scripts: Any, tmp_path: Path) -> None:
+    with harness.recording("startup", "Commands", given(tmp_path)) as results:
+        results.add(harness.Case("one command", "CPU ms", "python -c pass"), "python -c pass", [10.0])
+        results.add(harness.Case("one command", "CPU ms", "python -c pass"), "calve --version", [100.0])
+    found = scripts.all_results(scripts.results_of(tmp_path))
+    assert [scripts.ratio_of(one, found).median for one in found if one.own] == [0.1]
+    assert "one command" not in scripts._where_a_peer_wins(found)
 
 
 def test_every_script_of_the_suites_exists_and_keeps_results_with_the_harness() -> None:
