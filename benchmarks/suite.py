@@ -47,7 +47,6 @@ SUITES = {
         "recovery.py",
         "topics.py",
         "watching.py",
-        "startup.py",
         "footprint.py",
     ),
 }
