@@ -27,9 +27,10 @@ REMOVES = {"delete_dir", "delete_dir_contents", "delete_file", "delete_root_dir_
 REMOVERS = {
     "catalog/discard.py": "files of tables, for all others",
     "definitions/vault.py": "secrets",
+    "pipeline/spark_feed.py": "a checkpoint directory of Spark that could not be completed",
     "watch/status_files.py": "the status of a sink that was dropped",
     "storage/state.py": "the state location",
-    "write/native_writer.py": "the folder of one of Spark's own writes, which is no part of a table",
+    "write/native_writer.py": "the folder of one of Spark's own writes, which is not part of a table",
 }
 
 
