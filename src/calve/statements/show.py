@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+from calve.catalog.home_tables import table_names
 from calve.clock import SystemClock
 from calve.definitions.objects import Definition
+from calve.definitions.store import Definitions
 from calve.definitions.vault import is_kept
 from calve.definitions.workplace import Workplace
-from calve.model.connection import CatalogConnection
+from calve.model.connection import CatalogConnection, CatalogType
 from calve.model.health import Health, Status
 from calve.model.instants import instant_text
 from calve.model.relation import FilesInput, GeneratorInput, KafkaInput, SourcePlan, TableInput
@@ -183,20 +185,30 @@ def _options() -> RowsAnswer:
 
 def _tables(place: Workplace) -> RowsAnswer:
     """The tables of all connected catalogs."""
-    from calve.catalog.failures import trying
-    from calve.pipeline.lakes import lake_of
-
     rows = []
     definitions = place.definitions()
     for found in definitions.of(st.ObjectKind.CONNECTION):
         statement = found.statement
         planned = plan_connection(statement, definitions) if isinstance(statement, st.CreateConnection) else None
         if isinstance(planned, CatalogConnection):
-            catalog = lake_of(place.home, planned, None, definitions, place.vault).open()
-            with trying(f"listing the tables of {found.label}"):
-                for namespace in catalog.list_namespaces():
-                    rows += [(name[-1], ".".join(name[:-1]), found.name) for name in catalog.list_tables(namespace)]
+            names = table_names(place.home) if planned.type is CatalogType.EMBEDDED else None
+            if names is None:
+                names = _listed(place, found, planned, definitions)
+            rows += [(name, namespace, found.name) for namespace, name in names]
     return RowsAnswer(("table", "namespace", "connection"), tuple(rows))
+
+
+def _listed(
+    place: Workplace, found: Definition, planned: CatalogConnection, definitions: Definitions
+) -> list[tuple[str, str]]:
+    """Namespace and name of the tables of a catalog, as it lists them. Raises CalveError."""
+    from calve.catalog.failures import trying
+    from calve.pipeline.lakes import lake_of
+
+    catalog = lake_of(place.home, planned, None, definitions, place.vault).open()
+    with trying(f"listing the tables of {found.label}"):
+        tables = [name for namespace in catalog.list_namespaces() for name in catalog.list_tables(namespace)]
+    return [(".".join(name[:-1]), name[-1]) for name in tables]
 
 
 def show_create(place: Workplace, statement: st.ShowCreate) -> TextAnswer:

@@ -77,6 +77,7 @@ def test_status_imports_nothing_heavy(home: Path) -> None:
     ("statement", "expected"),
     [
         ("SHOW SINKS", "never run"),
+        ("SHOW TABLES", "connection"),
         ("SHOW CREATE SOURCE orders", "DECIMAL(12,2)"),
         ("SHOW OPTIONS LIKE 'COMMIT%'", "COMMIT INTERVAL"),
         ("CREATE SECRET IF NOT EXISTS password AS 'other'", "already exists"),
