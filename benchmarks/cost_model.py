@@ -8,7 +8,7 @@ What is fitted, and to which results:
     seconds of the commit   the same for the phases of the thread that commits, which no executor shortens
     bytes of the index      per row: `upserts.py`, `growth.py`
     requests and bytes      per commit: `footprint.py`
-    CPU seconds             per million changes: `stream.py`
+    CPU seconds             a + b x changes: `stream.py`
 
 What is not fitted is what the code does, with its own numbers: pages and parts of the key index, and the memory that
 keeps parts. Everything else is an assumption, and stated as one. `growth.py` measures larger tables: if its results are
@@ -44,6 +44,7 @@ DRIVER_KEYS = BY_MEASUREMENT.keys
 """The most changes of a batch that the driver looks up; executors look up more."""
 COMMIT_PHASES = ("load", "check", "plan", "index", "lookup", "commit", "tidy")
 SMALL_TABLE = 5_000_000
+_RATE = re.compile(r"\d+ x ([\d,]+) changes on ([\d,]+) rows")
 _STREAM = re.compile(r"\d+ x ([\d,]+) changes on ([\d,]+) rows, between two commits")
 _BATCH = re.compile(r"([\d,]+) changes into ([\d,]+) rows, \d+ batches")
 _FOOTPRINT = re.compile(r"(\w+) of a commit, ([\d,]+) changes into ([\d,]+) rows")
@@ -138,7 +139,8 @@ class Measured:
     """The committer's part of it; None if no stream has recorded its phases."""
     index_bytes: float | None
     """Per row; None if nobody measured it."""
-    cpu_per_million: float
+    cpu: Line
+    """CPU seconds of a batch."""
     writes: float = 0.0
     """Per commit; 0 if `footprint.py` has no results."""
     reads: float = 0.0
@@ -184,7 +186,7 @@ def read_results(folder: Path) -> Measured:
     files = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
     batch: list[tuple[float, float]] = []
     commit: list[tuple[float, float]] = []
-    cpu: list[float] = []
+    cpu: list[tuple[float, float]] = []
     index: list[float] = []
     grown: list[tuple[int, int, float]] = []
     used: dict[int, Mapping[str, Any]] = {}
@@ -204,7 +206,10 @@ def read_results(folder: Path) -> Measured:
             else:
                 batch.append((changes, seconds))
             index += [facts["index_bytes_per_row"]] if "index_bytes_per_row" in facts else []
-        cpu += [one["facts"]["cpu_s_per_million"]] if one["system"] == "calve, positions" and _has_cpu(one) else []
+        rate = _RATE.fullmatch(one["case"])
+        if rate and one["system"] == "calve, positions" and "cpu_s_per_million" in one["facts"]:
+            changes = _number(rate[1])
+            cpu.append((changes, one["facts"]["cpu_s_per_million"] * changes / 1e6))
     for run, one in _results(files, "growth"):  # compared with the model, not fitted
         found = _BATCH.fullmatch(one["case"])
         if found and one["system"] == "calve, positions":
@@ -220,7 +225,7 @@ def read_results(folder: Path) -> Measured:
         Line.fitted(batch),
         Line.fitted(commit) if commit else None,
         statistics.median(index) if index else None,
-        statistics.median(cpu),
+        Line.fitted(cpu),
         grown=tuple(sorted(grown)),
         runs=tuple(used.values()),
         **costs,
@@ -230,10 +235,6 @@ def read_results(folder: Path) -> Measured:
 def _results(files: Mapping[str, Any], *names: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     found = [run for name in names for run in files.get(name, {}).get("runs", ())]
     return [(run, one) for run in found for one in run["results"] if "values" in one]
-
-
-def _has_cpu(one: Mapping[str, Any]) -> bool:
-    return "cpu_s_per_million" in one["facts"]
 
 
 def _footprint(files: Mapping[str, Any]) -> dict[str, float]:
@@ -268,7 +269,7 @@ def predict(measured: Measured, rows: float, changes: int, paper: Assumptions = 
     files = max(1.0, rows * paper.row_bytes / (paper.file_mb * 1e6))
     touched_files = files * -math.expm1(-changes / files)
     requests_dollars = (measured.writes * paper.put_dollars + (measured.reads + requests) * paper.get_dollars) / 1e6
-    cores = measured.cpu_per_million * paper.maintenance * paper.core_dollars / 3600
+    cores = measured.cpu.at(changes) / changes * 1e6 * paper.maintenance * paper.core_dollars / 3600
     size_gb = (rows * paper.row_bytes + index_bytes) / 1e9
     return Prediction(
         rows,
@@ -327,7 +328,7 @@ def by_tasks(measured: Measured, rows: float, changes: int, paper: Assumptions =
     return TaskPrediction(
         rows,
         changes,
-        computing=measured.cpu_per_million * paper.task_cpu * changes / 1e6 / paper.executors,
+        computing=measured.cpu.at(changes) * paper.task_cpu / paper.executors,
         reading=alone.index_gb / (paper.executor_gb_per_second * paper.executors),
         driver_seconds=measured.batch.fixed + paper.job_seconds + alone.touched_files * paper.file_ms / 1000,
     )

@@ -106,7 +106,7 @@ def _fitted(measured: Measured) -> Iterator[str]:
             ["seconds of a batch, small tables", _line(measured.batch), _points(measured.batch)],
             ["of them the committer's thread", *_commit(measured)],
             ["bytes of the key index per row", *_index(measured)],
-            ["CPU seconds per million changes", f"{measured.cpu_per_million:.2f}", "`stream.py`"],
+            ["CPU seconds of a batch", _line(measured.cpu), f"{len(measured.cpu.points)} points of `stream.py`"],
             ["requests of a commit that write, and that read", _requests(measured), "`footprint.py`"],
             ["bytes of metadata per commit", _or_unknown(measured.metadata_bytes), "`footprint.py`"],
         ],

@@ -48,7 +48,7 @@ def test_the_fit_meets_measurements_that_follow_the_model(model: Any, results: P
     assert measured.batch.fixed == pytest.approx(0.02, rel=1e-6)
     assert measured.batch.per_change == pytest.approx(2e-6, rel=1e-6)
     assert measured.commit.at(100_000) == pytest.approx(0.11, rel=1e-6)
-    assert measured.cpu_per_million == 3.0
+    assert measured.cpu.at(1e6) == pytest.approx(3.0)
     assert model.predict(measured, 5_000_000, 100_000).seconds == pytest.approx(0.22, rel=1e-6)
 
 
