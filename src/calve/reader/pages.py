@@ -101,11 +101,11 @@ def _skips_most(rows: NDArray[np.int64]) -> bool:
 
 
 def _leaves(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[int] | None:
-    """The places of columns; None if one of them is nested."""
+    """The places of columns; None if one of them is nested. The name of a column may look like the path to a field."""
     flat = {
         column.path: place
         for place in range(len(parquet.schema))
-        if (column := parquet.schema.column(place)).max_repetition_level == 0 and column.max_definition_level <= 1
+        if (column := parquet.schema.column(place)).max_repetition_level == 0 and column.path == column.name
     }
     found = [flat.get(name) for name in columns]
     return [place for place in found if place is not None] if None not in found else None

@@ -158,3 +158,15 @@ def test_a_damaged_chunk_is_left_to_arrow(header: bytes, tmp_path: Path) -> None
     source = pa.BufferReader(bytes(content))
     with pq.ParquetFile(source) as parquet:
         assert rows_in_pages(parquet, source, 0, ["id"], np.array([2_000])) is None
+
+
+def test_a_column_is_not_taken_for_the_field_that_has_its_name_as_path(tmp_path: Path) -> None:
+    fields = pa.array(
+        [{"b": -number} for number in range(ROWS)], pa.struct([pa.field("b", pa.int64(), nullable=False)])
+    )
+    schema = pa.schema([pa.field("a.b", pa.int64()), pa.field("a", fields.type, nullable=False)])
+    pq.write_table(pa.table([pa.array(range(ROWS)), fields], schema=schema), tmp_path / "f", data_page_size=64)
+    with pa.OSFile(str(tmp_path / "f")) as source, pq.ParquetFile(tmp_path / "f") as parquet:
+        found = rows_in_pages(parquet, source, 0, ["a.b"], np.array([ROWS - 2, ROWS - 1]))
+    assert found is not None
+    assert found.column(0).to_pylist() == [ROWS - 2, ROWS - 1]
