@@ -52,6 +52,7 @@ from calve.lake import TableRef
 from calve.storage import durable
 from calve.storage.listing import store_and_path, stored_time_ms, walk_files
 from calve.storage.local import make_private
+from calve.storage.parts import part_of, remove_abandoned
 from calve.storage.path_hashes import Hashes, PathSet, find, hash_of, hashes_of
 from calve.storage.spool import BATCH, Spool, batches_of
 from calve.storage.state import StateFolder, StateStore, check_apart
@@ -535,7 +536,8 @@ class OrphanNotes:
     def replace(self, candidates: Path) -> None:
         """Replace the notes by what a run found. Raises OSError."""
         make_private(self._file.parent)
-        part = self._file.with_name(f".{self._file.name}.{os.getpid()}.part")
+        remove_abandoned(self._file.parent)
+        part = part_of(self._file)
         shutil.copyfile(candidates, part)
         durable.sync([part])
         part.replace(self._file)

@@ -8,7 +8,6 @@ records refer to table files, and the table itself holds the progress of the sin
 import errno
 import os
 import posixpath
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +24,7 @@ from calve.storage import durable
 from calve.storage.aws import put_first
 from calve.storage.filesystems import filesystem_of, keeps_everything
 from calve.storage.hints import hint_for
+from calve.storage.parts import is_part, part_of, remove_abandoned
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _READS = 16
@@ -55,7 +55,7 @@ class StateStore(Protocol):
         ...
 
     def list(self, prefix: str) -> list[str]:
-        """Names of all records below the folder `prefix`, sorted."""
+        """Names of all records below the folder `prefix`, sorted. What killed processes left half written goes."""
         ...
 
     def delete(self, name: str) -> None:
@@ -152,7 +152,7 @@ class LocalState:
 
     def _put(self, name: str, data: bytes, place: Callable[[Path, Path], object]) -> None:
         path = self._root / name
-        part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+        part = part_of(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as out:
@@ -196,6 +196,8 @@ class LocalState:
             for folder, _, names in os.walk(self._root / prefix, onerror=_raise_unless_gone):
                 base = Path(folder).relative_to(self._root)
                 found += [str(base / name) for name in names if not name.startswith(".")]
+                if any(map(is_part, names)):
+                    remove_abandoned(Path(folder))
         except OSError as error:
             raise _cannot("list", str(self._root / prefix), error) from error
         return sorted(found)

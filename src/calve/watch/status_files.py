@@ -10,7 +10,6 @@ and `read_status` tell the truth about processes that died: a status that needs 
 
 import json
 import logging
-import os
 import threading
 import time
 import types
@@ -25,6 +24,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from calve.model.health import COMMITS_KEPT, CommitReport, Health, Status
 from calve.model.names import name_of_segment, path_segment
 from calve.storage.local import make_private
+from calve.storage.parts import part_of, remove_abandoned
 from calve.watch import process
 
 _log = logging.getLogger("calve")
@@ -203,7 +203,7 @@ def _commits_in(lines: bytes) -> list[CommitReport]:
 
 def write_status(file: Path, status: Status) -> str:
     """Replace the status of a sink; returns why that failed, empty if it did not."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}.part")  # others may write at once
+    part = part_of(file)
     try:
         make_private(file.parent)
         part.write_text(_encode(status), encoding="utf-8")
@@ -226,14 +226,18 @@ def append_commit(file: Path, report: CommitReport) -> None:
 
 
 def shorten_commits(file: Path) -> int:
-    """Shorten a log of commits if it is twice as long as needed; returns its length."""
+    """Shorten a log of commits if it is twice as long as needed; returns its length.
+
+    What killed processes left half written beside it goes, too.
+    """
+    remove_abandoned(file.parent)
     try:
         found = _commits_in(file.read_bytes())
     except OSError:
         return 0
     if len(found) < 2 * COMMITS_KEPT:
         return len(found)
-    part = file.with_suffix(f".{os.getpid()}-part")
+    part = part_of(file)
     try:
         part.write_text("".join(_encode(r) + "\n" for r in found[-COMMITS_KEPT:]), encoding="utf-8")
         part.replace(file)

@@ -1,3 +1,4 @@
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calve.errors import InvalidInput, TerminalError, TransientError
+from calve.storage.parts import part_of
 from calve.storage.state import (
     JOINED_GAP,
     LocalState,
@@ -81,6 +83,20 @@ def test_half_written_files_are_not_records(tmp_path: Path) -> None:
     store.put("rec/1", b"x")
     (tmp_path / "rec" / ".2.77.part").write_bytes(b"half")
     assert store.list("rec") == ["rec/1"]
+
+
+def test_a_listing_removes_what_killed_writers_left_and_spares_writers_at_work(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    store.put("rec/1", b"x")
+    abandoned, unfinished = part_of(tmp_path / "rec" / "2"), tmp_path / "rec" / ".3.1.2.part"
+    for part in (abandoned, unfinished):
+        part.write_bytes(b"half")
+    hidden = tmp_path / "rec" / ".keep"
+    hidden.touch()
+    for old in (abandoned, hidden, tmp_path / "rec" / "1"):
+        os.utime(old, (0, 0))
+    assert store.list("") == ["rec/1"]
+    assert sorted(file.name for file in (tmp_path / "rec").iterdir()) == sorted(["1", ".keep", unfinished.name])
 
 
 def test_a_store_that_cannot_be_written_is_a_transient_error_that_names_the_record(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from calve.model.health import (
     StateChange,
     Status,
 )
+from calve.storage.parts import part_of
 from calve.watch import process
 from calve.watch.process import this_process
 from calve.watch.status_files import (
@@ -184,6 +185,15 @@ def test_commits_are_kept_for_display_up_to_a_bound_and_damaged_lines_are_left_o
     assert read_commits(tmp_path, "nobody") == []
     forget_status(tmp_path, "a/b")
     assert not file.exists()
+
+
+def test_a_new_run_removes_what_killed_ones_left_beside_the_log_of_commits(tmp_path: Path) -> None:
+    abandoned = part_of(tmp_path / "other.json")
+    abandoned.write_text("half")
+    os.utime(abandoned, (0, 0))
+    append_commit(tmp_path / "orders.commits", REPORT)
+    assert shorten_commits(tmp_path / "orders.commits") == 1
+    assert not abandoned.exists()
 
 
 def test_the_last_commits_are_those_at_the_end_of_their_log(tmp_path: Path) -> None:
