@@ -1,5 +1,6 @@
 """Letters are kept once, whoever adds them and how often."""
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -162,6 +163,53 @@ def test_letters_that_another_engine_deleted_do_not_come_back(tmp_path: Path) ->
     left = [row["offset"] for row in duckdb_rows(foreign.table.metadata_location)]
     assert sorted(left) == [2, 3, *range(10, 30)]
     foreign.close()
+
+
+def test_many_small_additions_become_one_file_and_each_letter_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "FILES_MERGED", 4)
+    table, other = opened(tmp_path), opened(tmp_path, "another sink")
+    first: dict[tuple[str, int], object] = {}
+    sizes = []
+    for number in range(12):
+        assert (other if number % 3 == 0 else table).add([letter(number)], f"q/{number}") == 1
+        now = connect_embedded(tmp_path).load_table(NAME.identifier)
+        found = {(row["sink"], row["offset"]): row for row in duckdb_rows(now.metadata_location)}
+        assert found == found | first, "letters that were there are unchanged"
+        assert len(found) == number + 1
+        first = dict(found)
+        sizes.append(len(list(now.scan().plan_files())))
+    assert sizes == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4]
+    assert table.add([letter(number) for number in range(12) if number % 3], "q/again") == 0
+    assert table.remove(digests(letter(1)), datetime.now(UTC)) == 1
+    assert kept(tmp_path) == 11
+
+
+def test_large_files_of_letters_are_not_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "FILES_MERGED", 3)
+    table = opened(tmp_path)
+    table.add([letter(0, bytes(random.Random(0).randbytes(dead_letters.SMALL_FILE_BYTES)))], "q/0")
+    for number in range(1, 5):
+        table.add([letter(number)], f"q/{number}")
+    files = list(connect_embedded(tmp_path).load_table(NAME.identifier).scan().plan_files())
+    assert sorted(task.file.record_count for task in files) == [1, 4], "the large one and the merged ones"
+    assert kept(tmp_path) == 5
+
+
+def test_an_addition_that_merges_and_fails_before_or_after_its_commit_keeps_every_letter_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "FILES_MERGED", 2)
+    table = opened(tmp_path)
+    for number in range(2):
+        table.add([letter(number)], f"q/{number}")
+    for place in ("deadletter.before", "deadletter.after"):
+        monkeypatch.setattr(faults, "_hook", faults.parse(f"{place}=error"))
+        with pytest.raises(TransientError):
+            table.add([letter(2)], "q/2")
+    assert table.add([letter(2)], "q/2") == 0
+    assert kept(tmp_path) == 3
 
 
 def test_the_history_of_letters_is_bounded_and_snapshots_of_the_last_hour_stay(

@@ -5,6 +5,9 @@ are read again: after a crash, with lost records, in other checkpoints, or by a 
 every removal is one attempt on exactly the table state that was checked. A removal replaces the files that contain the
 letters by files without them.
 
+An addition is a small file. Once there are many, the next addition replaces them by one: every addition reads the list
+of all files, and every look at the letters opens them.
+
 Of the table's history, the newest snapshots and those of the last hour stay: a source with a bad record in every
 checkpoint would otherwise add to its metadata for ever, and every addition writes all of that.
 """
@@ -28,7 +31,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from calve import faults
@@ -45,6 +48,7 @@ from calve.iceberg.snapshot.expiry import refusal_of
 from calve.iceberg.snapshot.retention import Retention
 from calve.model.change import Letter, Origin
 from calve.model.files import WrittenFile
+from calve.model.numbers import whole_number
 from calve.model.spec import LEAST_RETENTION_MS, RetentionOptions, TableName
 from calve.retry import retry_on
 
@@ -52,6 +56,11 @@ ATTEMPTS = 20
 """Each failed attempt means that another writer succeeded."""
 KEPT = RetentionOptions(max_age_ms=LEAST_RETENTION_MS, min_snapshots=100)
 """Snapshots that stay, unless the table states others; some expire once there are twice as many: that takes a while."""
+
+FILES_MERGED = 64
+"""Small files that one addition replaces."""
+SMALL_FILE_BYTES = 1 << 20
+"""Larger files are not merged. An addition holds the small ones in memory."""
 
 SCHEMA = Schema(
     NestedField(1, "sink", StringType(), required=True),
@@ -101,9 +110,11 @@ class LetterTable:
             fresh = _missing(letters, self._existing(table, letters))
             if not fresh:
                 return 0
-            written = self._write(table, [self._row(letter, checkpoint) for letter in fresh])
+            merged = _small_files(table)
+            rows = [row for task in merged for row in _rows_in(table, task)]
+            written = self._write(table, [*rows, *(self._row(letter, checkpoint) for letter in fresh)])
         faults.reached("deadletter.before")
-        self._commit(table, (), [written])
+        self._commit(table, [task.file.file_path for task in merged], [written])
         faults.reached("deadletter.after")
         return len(fresh)
 
@@ -141,8 +152,7 @@ class LetterTable:
         with trying(f'loading table "{self._name}"'):
             table = self._catalog.load_table(self._name.identifier)
             for task in table.scan(condition).plan_files():
-                scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-                rows = scan.to_table([task]).to_pylist()
+                rows = _rows_in(table, task)
                 staying = [row for row in rows if row["sink"] != self._sink or not leaves(row)]
                 if len(staying) < len(rows):
                     count += len(rows) - len(staying)
@@ -179,6 +189,22 @@ class LetterTable:
         reason = {"reason": error.primary, "detail": error.detail or None, "hint": error.hint or None}
         met = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return {"sink": self._sink, **vars(letter.origin), **reason, "checkpoint": checkpoint, "met_at": met}
+
+
+def _small_files(table: Table) -> list[FileScanTask]:
+    """The small files that the next addition replaces; none while there are few. The files of all sinks are alike."""
+    head = table.current_snapshot()
+    summary = head.summary if head else None
+    if summary is None or (whole_number(summary.get("total-data-files") or "") or 0) < FILES_MERGED:
+        return []
+    small = [task for task in table.scan().plan_files() if task.file.file_size_in_bytes < SMALL_FILE_BYTES]
+    return small if len(small) >= FILES_MERGED else []
+
+
+def _rows_in(table: Table, task: FileScanTask) -> list[_Row]:
+    """All rows of one file."""
+    rows: list[_Row] = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table([task]).to_pylist()
+    return rows
 
 
 def _limits(table: Table, now_ms: int) -> HistoryLimits:
