@@ -11,7 +11,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 
@@ -37,6 +37,8 @@ VERSION = version_of("calve")
 PRODUCER = f"urn:calve:{VERSION}"
 WAITING = 1_000
 """Events that may wait to be sent."""
+CLOSING_SECONDS = 10.0
+"""How long the end of a process waits for them."""
 _RUNS = uuid.UUID("0c7a1b0e-7f7c-5b43-9d0a-63616c766532")
 
 
@@ -90,10 +92,13 @@ class _Sender:
             self._dropped += 1
 
     def close(self) -> None:
-        self._waiting.put(None)
-        self._thread.join()
-        if self._dropped:
-            _log.warning("%d lineage events were dropped: they could not be sent fast enough", self._dropped)
+        """Send what waits; a server that does not answer holds the process back for a while only."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=CLOSING_SECONDS)
+            self._thread.join(CLOSING_SECONDS)
+        dropped = self._dropped + (self._waiting.qsize() if self._thread.is_alive() else 0)
+        if dropped:
+            _log.warning("%d lineage events were dropped: they could not be sent fast enough", dropped)
 
     def _main(self) -> None:
         while (item := self._waiting.get()) is not None:

@@ -1,12 +1,15 @@
 """An event for OpenLineage after every commit, and no commit that waits for it."""
 
 import json
+import threading
 from pathlib import Path
 
+import pytest
 from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.transport import Transport
 
+from calve import lineage
 from calve.lineage import emit_lineage
 from calve.model.health import CommitReport
 from tests.support.runs import Run, spec_of
@@ -47,4 +50,28 @@ def test_an_endpoint_that_is_down_stops_nothing(tmp_path: Path) -> None:
     run = Run(tmp_path, spec_of("orders"))
     with emit_lineage(OpenLineageClient(transport=Unreachable())):
         assert run.commit({1: "a"}) is not None
+    run.monitor.ended(None, sealed=False, pending=0)
+
+
+def test_a_server_that_does_not_answer_holds_the_end_back_for_a_while_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = threading.Event()
+
+    class Silent(Transport):
+        kind = "silent"
+
+        def emit(self, event: object) -> None:
+            assert event
+            answers.wait(60)
+
+    run = Run(tmp_path, spec_of("orders"))
+    monkeypatch.setattr(lineage, "CLOSING_SECONDS", 0.05)
+    monkeypatch.setattr(lineage, "WAITING", 3)
+    with emit_lineage(OpenLineageClient(transport=Silent())):
+        for number in range(6):
+            run.commit({number: "a"})
+    assert not answers.is_set()
+    answers.set()
+    assert "5 lineage events were dropped" in caplog.text, "all but the one that is being sent"
     run.monitor.ended(None, sealed=False, pending=0)
