@@ -287,8 +287,19 @@ class Supervisor:
         self._stop.set()
 
     def run(self) -> list[SinkResult]:
-        """Run until every sink has ended or a stop is requested; returns how they ended."""
-        revision = ""
+        """Run until every sink has ended or a stop is requested; returns how they ended.
+
+        Raises CalveError if the definitions cannot be read at the start. Later on sinks keep running as they are.
+        """
+        try:
+            self._supervise()
+        finally:
+            self._end_runners()
+        return [runner.result or _without_result(runner) for runner in self._runners.values()]
+
+    def _supervise(self) -> None:
+        revision: str | None = None
+        complaint = ""
         waiting = 0
         while not self._stop.is_set():
             try:
@@ -297,18 +308,24 @@ class Supervisor:
                     waiting = self._reconcile(self._place.definitions())
                     revision = now
                     self._place.store.settle()
-            except TransientError as error:
-                _log.warning("the definitions could not be read: %s", error)
+                complaint = ""
+            except CalveError as error:
+                if revision is None:
+                    raise
+                if describe(error) != complaint:
+                    complaint = describe(error)
+                    _log.warning("sinks keep running as they are: the definitions could not be read: %s", complaint)
             if not any(runner.alive for runner in self._runners.values()) and (not waiting or self._failed):
                 break
             self._stop.wait(LOOK_EVERY)
+
+    def _end_runners(self) -> None:
         for runner in self._runners.values():
             runner.ask_to_stop(self._why or "the other sinks of this process have ended")
         if self._stop.is_set():
             _log.info("stopping after the current commits: %s", self._why)
         for runner in self._runners.values():
             runner.join()
-        return [runner.result or _without_result(runner) for runner in self._runners.values()]
 
     @property
     def _failed(self) -> bool:

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from calve.cli.run import _RANK
+from calve.definitions.store import HomeDefinitions
 from calve.definitions.workplace import Workplace, workplace
 from calve.errors import CalveError, FencedError, InvalidInput, TerminalError, TransientError
 from calve.model.health import Health, Status
@@ -194,6 +195,69 @@ def test_a_stop_reaches_all_sinks_although_one_that_was_altered_takes_its_time(
     thread.join(LONG)
     assert in_time == [True]
     assert {result.name: result.ending for result in results} == dict.fromkeys(("altered_0", "other_1"), Ending.STOPPED)
+
+
+@pytest.mark.parametrize("error", [TransientError("no answer"), TerminalError("written by a newer version")])
+def test_sinks_keep_running_while_the_definitions_cannot_be_read(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, error: CalveError, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs, failed = threading.Event(), threading.Event()
+    asked = 0
+
+    def revision(_store: HomeDefinitions) -> str:
+        nonlocal asked
+        if not runs.is_set():
+            return "first"
+        asked += 1
+        if asked > PATIENT:
+            failed.set()
+        raise error
+
+    def once(self: SinkRunner) -> SinkResult:
+        runs.set()
+        assert failed.wait(LONG)
+        return SinkResult(self.definition.name, Ending.STOPPED if self._stop.is_set() else Ending.DONE)
+
+    monkeypatch.setattr(SinkRunner, "_run_once", once)
+    monkeypatch.setattr(HomeDefinitions, "revision", property(revision))
+    (result,) = Supervisor(place, until_caught_up=False).run()
+    assert result.ending is Ending.DONE
+    assert sum(error.primary in line for line in caplog.messages) == 1, "said once"
+
+
+@pytest.mark.parametrize("error", [TransientError("no answer"), TerminalError("written by a newer version")])
+def test_definitions_that_cannot_be_read_at_the_start_are_an_error_and_not_an_empty_success(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch, error: CalveError
+) -> None:
+    def revision(_store: HomeDefinitions) -> str:
+        raise error
+
+    monkeypatch.setattr(HomeDefinitions, "revision", property(revision))
+    with pytest.raises(type(error), match=error.primary):
+        Supervisor(place, until_caught_up=True).run()
+
+
+def test_a_failure_of_the_supervisor_stops_its_sinks_after_their_commits(
+    place: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, ended = threading.Event(), threading.Event()
+
+    def revision(_store: HomeDefinitions) -> str:
+        if runs.is_set():
+            raise MemoryError
+        return "first"
+
+    def once(self: SinkRunner) -> SinkResult:
+        runs.set()
+        if self._stop.wait(LONG):
+            ended.set()
+        return SinkResult(self.definition.name, Ending.STOPPED)
+
+    monkeypatch.setattr(SinkRunner, "_run_once", once)
+    monkeypatch.setattr(HomeDefinitions, "revision", property(revision))
+    with pytest.raises(MemoryError):
+        Supervisor(place, until_caught_up=False).run()
+    assert ended.is_set()
 
 
 def test_a_sink_that_waits_for_its_restart_says_so_and_not_that_it_has_ended(
