@@ -1,11 +1,14 @@
 """The handle of a running sink: a context manager with a readable repr."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import calve
+from calve import faults
+from calve.errors import TransientError
 
 
 def test_leaving_the_context_stops_the_sink_and_the_handle_says_what_happened(
@@ -26,3 +29,30 @@ def test_leaving_the_context_stops_the_sink_and_the_handle_says_what_happened(
     with pytest.raises(ZeroDivisionError), again.start() as other:
         _ = 1 // 0
     assert not other.active
+
+
+def test_waiting_for_a_streaming_query_ends_when_time_runs_out(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself waits without a limit."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def wait_there(point: str) -> None:
+        if point == "record.before":
+            reached.set()
+            go_on.wait(60)
+
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "1.json").write_text('{"id": 1}\n{"id": 2}\n')
+    monkeypatch.setattr(faults, "_hook", wait_there)
+    lake = calve.connect(home=tmp_path / "home")
+    changes = spark.readStream.schema("id BIGINT").json(str(source))
+    with calve.sink(changes, name="numbers", into=lake.table("shop.numbers"), key=["id"]).start() as query:
+        assert reached.wait(60)
+        with pytest.raises(TransientError, match="did not catch up in time"):
+            query.await_caught_up(0.2)
+        assert not go_on.is_set(), "the batch is still being written"
+        go_on.set()
+        query.await_caught_up(60)
+        assert query.status().last_commit is not None

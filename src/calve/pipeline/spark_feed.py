@@ -10,6 +10,7 @@ data.
 """
 
 import logging
+import queue
 import shutil
 import threading
 from functools import partial
@@ -125,11 +126,7 @@ class SparkFeed(FeedThread):
             if query is None or not query.isActive:
                 self._signals.await_call(self._signals.calls, 0.05)
                 continue
-            try:
-                query.processAllAvailable()
-            except PySparkException:
-                continue  # the query ended: for good, or to be restarted elsewhere
-            if query is self._query and not self._moved:
+            if _processes_all(query, deadline - self._clock.monotonic()) and query is self._query and not self._moved:
                 return True
         return False
 
@@ -330,3 +327,25 @@ def _query_failure(error: PySparkException) -> CalveError:
     if lost:
         return _source_lost(lost.strip().rstrip("."))
     return failure_of(error, "the streaming query failed")
+
+
+def _processes_all(query: StreamingQuery, seconds: float) -> bool:
+    """Wait until a query has processed what its source has now; False if it ended before, or time ran out.
+
+    Spark's own call has no time limit: a thread of its own makes it, and is left behind until the query ends.
+    """
+    processed = queue.SimpleQueue[bool]()
+
+    def wait() -> None:
+        try:
+            query.processAllAvailable()
+        except CAUGHT:
+            processed.put(item=False)  # the query ended: for good, or to be restarted elsewhere
+        else:
+            processed.put(item=True)
+
+    threading.Thread(target=wait, name="calve-await-all", daemon=True).start()
+    try:
+        return processed.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        return False
