@@ -23,7 +23,7 @@ from tests.simulation.contents import Violation
 from tests.simulation.removal import RemovalSimulation, simulate_removal
 from tests.simulation.seeds import shards
 
-SHARDS = shards(2, of=500)
+SHARDS = shards(2, of=1000)
 
 
 @pytest.mark.parametrize("seeds", SHARDS, ids=range(len(SHARDS)))

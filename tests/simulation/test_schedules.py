@@ -32,7 +32,7 @@ from tests.simulation.lookup import SimulatedLookup
 from tests.simulation.schedule import Simulation, simulate
 from tests.simulation.seeds import shards
 
-SHARDS = shards(4, of=1000)
+SHARDS = shards(4, of=2000)
 
 
 @pytest.mark.parametrize("seeds", SHARDS, ids=range(len(SHARDS)))
