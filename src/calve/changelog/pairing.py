@@ -12,7 +12,9 @@ steps may have moved it. Without a key, every row is its own.
 The events of a key must be in the same table. All steps are vectorized over the table.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -63,18 +65,19 @@ class Pairing:
             return self._table(rows, np.empty(0, np.int64), np.empty(0, np.int64))
         step, added, whole, origin = (c.to_numpy() for c in events.columns[-len(FLAGS) :])
         compared = not self.key or bool((whole & ~added).any())  # else no deleted row can equal an added one
-        values = row_numbers(rows.columns, len(step)) if compared else np.zeros(len(step), np.int64)
-        keys = row_numbers([rows.column(place) for place in self.key], len(step)) if self.key else values
-        gone = _cancelled(paired(_numbers(step), values), added, whole) if compared else np.zeros(len(step), bool)
-        index = np.flatnonzero(~gone)
-        found = _Found(index, step[index], added[index], whole[index], keys[index], values[index])
+        values = _numbered(rows.columns, origin) if compared else np.zeros(len(step), np.int64)
+        keys = _numbered([rows.column(place) for place in self.key], origin) if self.key else values
+        order = order_by(keys, step, added)  # a step deletes, then adds
+        found = _Found(np.arange(len(step)), order, step, added, whole, keys, values)
+        if compared:
+            found = found.uncancelled()
         if not self.net:
             places, types, steps = found.every_step()
         elif self.key:
             rewrites = np.array([one.rewrites for one in self.steps])
-            places, types, steps = found.net(_keys_of_strangers(step, added, keys, origin, rewrites))
+            places, types, steps = found.net(_keys_of_strangers(order, step, added, keys, origin, rewrites))
         else:
-            places, types, steps = found.difference(np.ones(len(index), bool), keyed=False)
+            places, types, steps = found.difference(np.ones(len(found.places), bool), keyed=False)
         if not self.before:
             kept = types != _PREIMAGE
             places, types, steps = places[kept], types[kept], steps[kept]
@@ -107,6 +110,14 @@ _ORDER = np.array([{_DELETE: 0, _PREIMAGE: 1, _POSTIMAGE: 2, _INSERT: 3}[n] for 
 
 def _numbers(values: NDArray[np.int32]) -> Numbers:
     return values.astype(np.int64)
+
+
+def _numbered(columns: Sequence[pa.ChunkedArray], origin: Numbers) -> Numbers:
+    """For each event the number of its values. Those of one row of a file follow each other, and are compared once."""
+    others = np.r_[True, origin[1:] != origin[:-1]]
+    distinct = pa.array(np.flatnonzero(others))
+    found: Numbers = row_numbers([column.take(distinct) for column in columns], len(distinct))[np.cumsum(others) - 1]
+    return found
 
 
 def _cancelled(groups: Numbers, added: Mask, whole: Mask) -> Mask:
@@ -142,18 +153,41 @@ _Changes = tuple[Numbers, Numbers, Numbers]
 
 @dataclass(frozen=True)
 class _Found:
-    """Events that are left after equal rows of a step were cancelled."""
+    """Events, before and after equal rows of a step are cancelled."""
 
     places: Numbers
+    order: Numbers
+    """By key and step."""
     step: NDArray[np.int32]
     added: Mask
     whole: Mask
     key: Numbers
     value: Numbers
 
+    @cached_property
+    def _visits(self) -> "_Visits":
+        return _Visits(self.key, self.step, self.added, self.order)
+
+    def uncancelled(self) -> "_Found":
+        """What is left without equal rows of a step, one deleted and one added."""
+        gone = self._visits.cancelled(self.value, self.whole)
+        if not gone.any():
+            return self
+        left = np.flatnonzero(~gone)
+        order = (np.cumsum(~gone) - 1)[self.order[~gone[self.order]]]
+        return _Found(
+            self.places[left],
+            order,
+            self.step[left],
+            self.added[left],
+            self.whole[left],
+            self.key[left],
+            self.value[left],
+        )
+
     def every_step(self) -> _Changes:
         """An update where a step deletes one row of a key and adds one."""
-        visit = _Visits(self)
+        visit = self._visits
         update = ((visit.deleted == 1) & (visit.added == 1))[visit.of_event]
         return self.places, _types(self.added, update), _numbers(self.step)
 
@@ -164,10 +198,11 @@ class _Found:
         """
         if not len(self.places):
             return self.places, self.key, _numbers(self.step)
-        visit = _Visits(self)
+        visit = self._visits
         several = (visit.deleted > 1) | (visit.added > 1)
         follows = visit.key[1:] == visit.key[:-1]
-        several[1:] |= follows & ((visit.deleted[1:] != visit.added[:-1]) | visit.deletes_another_row[1:])
+        another = visit.deletes_another_row(self.value, self.whole)
+        several[1:] |= follows & ((visit.deleted[1:] != visit.added[:-1]) | another[1:])
         many = np.zeros(int(self.key.max()) + 1, bool)
         many[visit.key[several]] = True
         many[strangers[strangers < len(many)]] = True
@@ -220,13 +255,12 @@ class _Found:
 
 
 def _keys_of_strangers(
-    step: NDArray[np.int32], added: Mask, key: Numbers, origin: Numbers, rewrites: Numbers
+    order: Numbers, step: NDArray[np.int32], added: Mask, key: Numbers, origin: Numbers, rewrites: Numbers
 ) -> Numbers:
     """Keys of which a step deletes a row in another place than the one that the last step before it added.
 
     A rewrite of files between the two steps may have moved the row. Rows that a step only moves itself are events, too.
     """
-    order = order_by(key, step, added)  # a step deletes, then adds
     pairs = order[:-1], order[1:]
     follows = (key[pairs[0]] == key[pairs[1]]) & added[pairs[0]] & ~added[pairs[1]] & (step[pairs[0]] < step[pairs[1]])
     unmoved = rewrites[step[pairs[0]]] == rewrites[step[pairs[1]]]
@@ -242,24 +276,46 @@ def _types(added: Mask, update: Mask) -> Numbers:
 
 
 class _Visits:
-    """The steps that touch a key, ordered by key and step."""
+    """The steps that touch a key, ordered by key and step. `order` is that of the events: by key, step and added."""
 
-    def __init__(self, events: _Found) -> None:
-        order = order_by(events.key, events.step)
-        key, step = events.key[order], events.step[order]
-        starts = np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])] if len(order) else np.zeros(0, bool)
-        number = np.cumsum(starts) - 1
-        self.key, self.step = key[starts], _numbers(step[starts])
-        count = len(self.key)
-        self.of_event = np.empty(len(order), np.int64)
-        self.of_event[order] = number
-        added = events.added[order]
-        self.added = np.bincount(number[added], minlength=count)
-        self.deleted = np.bincount(number[~added], minlength=count)
-        value = events.value[order]
-        known = ~added & events.whole[order]
-        old, new = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        old[number[known]], new[number[added]] = value[known], value[added]
-        self.deletes_another_row = np.zeros(count, bool)
-        """Whether the deleted row is known not to be the one that the visit before added: a key with several rows."""
-        self.deletes_another_row[1:] = (old[1:] >= 0) & (new[:-1] >= 0) & (old[1:] != new[:-1])
+    def __init__(self, key: Numbers, step: NDArray[np.int32], added: Mask, order: Numbers) -> None:
+        self._order, self._step, self._added = order, step, added
+        keys, steps = key[order], step[order]
+        starts = np.r_[True, (keys[1:] != keys[:-1]) | (steps[1:] != steps[:-1])] if len(order) else np.zeros(0, bool)
+        self._first = np.flatnonzero(starts)
+        self._size = np.diff(np.r_[self._first, len(order)])
+        self.key, self.step = keys[self._first], _numbers(steps[self._first])
+        self.added = np.diff(np.r_[0, np.cumsum(added[order])][np.r_[self._first, len(order)]])
+        self.deleted = self._size - self.added
+
+    @property
+    def of_event(self) -> Numbers:
+        """The visit of each event."""
+        found = np.empty(len(self._order), np.int64)
+        found[self._order] = np.repeat(np.arange(len(self._size)), self._size)
+        return found
+
+    def cancelled(self, value: Numbers, whole: Mask) -> Mask:
+        """Pairs of a deleted and an added row with the same values, all of which were read."""
+        found = np.zeros(len(self._order), bool)
+        update = self._first[(self.deleted == 1) & (self.added == 1)]
+        old, new = self._order[update], self._order[update + 1]
+        same = (value[old] == value[new]) & whole[old] & whole[new]
+        found[old[same]] = found[new[same]] = True
+        several = (self.deleted > 0) & (self.added > 0) & (self._size > 2)
+        rest = self._order[np.repeat(several, self._size)]
+        if len(rest):
+            groups = paired(_numbers(self._step[rest]), value[rest])
+            found[rest] = _cancelled(groups, self._added[rest], whole[rest])
+        return found
+
+    def deletes_another_row(self, value: Numbers, whole: Mask) -> Mask:
+        """Whether the deleted row is known not to be the one that the visit before added: a key with several rows.
+
+        Of visits with several deleted or added rows, any of them may be taken.
+        """
+        found = np.zeros(len(self.key), bool)
+        old, new = self._order[self._first], self._order[self._first + self._size - 1]  # a step deletes, then adds
+        known = (self.deleted > 0) & whole[old]
+        found[1:] = known[1:] & (self.added[:-1] > 0) & (value[old[1:]] != value[new[:-1]])
+        return found
