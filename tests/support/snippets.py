@@ -91,13 +91,23 @@ def guessed(text: str) -> str:
     return "text" if drawn or output or listing else ""
 
 
-def shell_lines(text: str) -> Iterator[str]:
-    """Commands: continued lines joined, comments and heredocs left out."""
-    joined = re.sub(r"\\\n\s*", "", text)
-    without = re.sub(r"(<<'(\w+)'[^\n]*)\n.*?\n\2(?=\n|$)", r"\1", joined, flags=re.DOTALL)
-    for line in without.splitlines():
+def shell_commands(text: str) -> Iterator[str]:
+    """Commands with the heredocs that follow them: continued lines joined, comments left out."""
+    lines = iter(re.sub(r"\\\n\s*", "", text).splitlines())
+    for line in lines:
         command = re.sub(r"(^|\s)#.*$", "", line).strip()
-        yield from (part.strip() for part in re.split(r"\s+(?:&&|\|)\s+", command) if part.strip())
+        if heredoc := re.search(r"<<'(\w+)'", command):
+            inside = iter(lambda: next(lines), heredoc[1])
+            command = "\n".join([command, *inside, heredoc[1]])
+        if command:
+            yield command
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """Commands without heredocs; those of a pipe or a list apart."""
+    for command in shell_commands(text):
+        line = command.partition("\n")[0]
+        yield from (part.strip() for part in re.split(r"\s+(?:&&|\|)\s+", line) if part.strip())
 
 
 def statements(text: str) -> Iterator[str]:

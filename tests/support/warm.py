@@ -104,7 +104,9 @@ class WarmJvm:
 class WarmProcess:
     """`main()` of a module as a process, with what tests use of `subprocess.Popen`."""
 
-    def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+    ) -> None:
         self._jvm = _free().pop() if _free() else WarmJvm()
         self._jvm.clear()
         self._folder = Path(tempfile.mkdtemp(prefix="calve-process-"))
@@ -112,7 +114,9 @@ class WarmProcess:
         variables = {**os.environ, **environment, **self._jvm.address}
         outputs = [str(self._folder / name) for name in ("out", "err")]
         _FORKS.set_forkserver_preload(_PRELOADED)
-        self._process = _FORKS.Process(target=_run, args=(module, [*arguments], variables, outputs), daemon=True)
+        self._process = _FORKS.Process(
+            target=_run, args=(module, [*arguments], variables, outputs, folder), daemon=True
+        )
         self._process.start()
 
     @property
@@ -131,10 +135,17 @@ class WarmProcess:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
+    def printed_output(self) -> str:
+        """What it has printed so far."""
+        return self._read("out")
+
     def printed_errors(self) -> str:
         """What it has printed as errors so far."""
-        err = self._folder / "err"
-        return err.read_text() if err.exists() else ""
+        return self._read("err")
+
+    def _read(self, name: str) -> str:
+        path = self._folder / name
+        return path.read_text() if path.exists() else ""
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end; what it printed, and what it printed as errors."""
@@ -142,8 +153,7 @@ class WarmProcess:
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("a warm process", timeout or 0)
         if self._printed is None:
-            out, err = (self._folder / "out", self._folder / "err")
-            self._printed = (out.read_text() if out.exists() else "", err.read_text() if err.exists() else "")
+            self._printed = (self.printed_output(), self.printed_errors())
             shutil.rmtree(self._folder)
             _free().append(self._jvm)
         return self._printed
@@ -162,8 +172,10 @@ def _free() -> list[WarmJvm]:
     return free
 
 
-def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: list[str]) -> None:
+def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: list[str], folder: Path | None) -> None:
     """In the forked process."""
+    if folder:
+        os.chdir(folder)
     for descriptor, path in enumerate(outputs, start=1):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
     os.environ.clear()
