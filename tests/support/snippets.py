@@ -56,7 +56,7 @@ def snippets_of(name: str, text: str) -> Iterator[Snippet]:
                 at += 1
             inside = "\n".join(line.removeprefix(indent) for line in lines[start + 1 : at])
             yield Snippet(name, start + 1, language, inside, previous == RUN)
-        elif lines[at].startswith("    ") and not previous and not _in_list(lines, at):
+        elif lines[at].startswith("    ") and not previous and not in_list(lines, at):
             while at + 1 < len(lines) and (lines[at + 1].startswith("    ") or not lines[at + 1]):
                 at += 1
             inside = "\n".join(line.removeprefix("    ") for line in lines[start : at + 1]).strip("\n")
@@ -65,7 +65,7 @@ def snippets_of(name: str, text: str) -> Iterator[Snippet]:
         at += 1
 
 
-def _in_list(lines: list[str], at: int) -> bool:
+def in_list(lines: list[str], at: int) -> bool:
     """Whether an indented line continues an item of a list: then eight spaces make it code."""
     for line in reversed(lines[:at]):
         if line.strip() and not line.startswith("  "):

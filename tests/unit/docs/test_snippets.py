@@ -24,7 +24,17 @@ from calve.sql.errors import SqlSyntaxError
 from calve.sql.parser import parse
 from calve.statements.reconcile import apply, plan
 from tests.support.readers import ROOT
-from tests.support.snippets import SQL, Snippet, shell_lines, snippets, snippets_of, statements
+from tests.support.snippets import (
+    SQL,
+    Snippet,
+    guessed,
+    in_list,
+    pages,
+    shell_lines,
+    snippets,
+    snippets_of,
+    statements,
+)
 
 ALL = snippets()
 ELSEWHERE = {"docs/engines.md": "tests/unit/api/test_engines.py"}
@@ -48,6 +58,20 @@ def test_every_snippet_is_of_a_kind_that_is_checked() -> None:
 
 def _shown_output(snippet: Snippet) -> bool:
     return snippet.page == "README.md" and snippet.text.startswith("calve demo:")
+
+
+def test_no_code_behind_a_list_is_shown_as_its_text() -> None:
+    """Four spaces behind an item continue the item: code there needs a fence."""
+    code = {"sql", "sh", "python", "json"}
+    found = [f"{page.name}: {text}" for page in pages() for text in _continuing_items(page) if guessed(text) in code]
+    assert not found
+
+
+def _continuing_items(page: Path) -> Iterator[str]:
+    lines = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE).splitlines()
+    for at, line in enumerate(lines):
+        if re.match(r" {4}\S", line) and not lines[at - 1] and in_list(lines, at):
+            yield line.strip()
 
 
 @pytest.mark.parametrize("snippet", of("sql"), ids=str)
