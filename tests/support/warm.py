@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from py4j.java_gateway import JavaGateway
 from pyspark import SparkContext
@@ -27,11 +28,13 @@ from pyspark.java_gateway import launch_gateway
 
 from calve import faults
 from calve.spark import session
+from tests.support import warm_workers
 from tests.support.jvm import QUICK
 
 _FORKS = multiprocessing.get_context("forkserver")
 _PRELOADED = ["tests.faults.process", "calve.cli.main", "calve.pipeline.supervisor", "tests.support.warm"]
 _GATEWAY = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
+_WORKERS = {"spark.python.daemon.module": warm_workers.__name__}
 _ANSWER_SECONDS = 180
 
 T = TypeVar("T")
@@ -79,8 +82,9 @@ class WarmJvm:
         home = Path(self._home.name)
         settings = {"spark.master": "local[2]", "spark.driver.host": "127.0.0.1", **QUICK}
         conf: Any = SimpleNamespace(getAll=lambda: list(settings.items()), get=settings.get)  # SparkConf starts a JVM
+        variables = session._variables(home, settings) | {warm_workers.ADDRESS: _address_of_workers()}
         with (
-            session._environment(session._variables(home, settings)),
+            session._environment(variables),
             (home / "log").open("ab") as log,
         ):
             self._gateway: JavaGateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
@@ -105,13 +109,21 @@ class WarmProcess:
     """`main()` of a module as a process, with what tests use of `subprocess.Popen`."""
 
     def __init__(
-        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path | None = None,
+        *,
+        spark: bool = True,
     ) -> None:
-        self._jvm = _free().pop() if _free() else WarmJvm()
-        self._jvm.clear()
+        """With a working folder of its own, if given; without `spark` it fails if it starts Spark."""
+        self._jvm = (_free().pop() if _free() else WarmJvm()) if spark else None
+        if self._jvm:
+            self._jvm.clear()
         self._folder = Path(tempfile.mkdtemp(prefix="calve-process-"))
         self._printed: tuple[str, str] | None = None
-        variables = {**os.environ, **environment, **self._jvm.address}
+        variables = {**os.environ, **environment, **(self._jvm.address if self._jvm else {})}
         outputs = [str(self._folder / name) for name in ("out", "err")]
         _FORKS.set_forkserver_preload(_PRELOADED)
         self._process = _FORKS.Process(
@@ -155,7 +167,8 @@ class WarmProcess:
         if self._printed is None:
             self._printed = (self.printed_output(), self.printed_errors())
             shutil.rmtree(self._folder)
-            _free().append(self._jvm)
+            if self._jvm:
+                _free().append(self._jvm)
         return self._printed
 
 
@@ -172,6 +185,23 @@ def _free() -> list[WarmJvm]:
     return free
 
 
+@cache
+def _address_of_workers() -> str:
+    """Where the JVMs of this process get Python workers that are warm, too."""
+    path = str(Path(tempfile.mkdtemp(prefix="calve-workers-"), "socket"))
+    atexit.register(shutil.rmtree, Path(path).parent)
+    _FORKS.set_forkserver_preload(_PRELOADED)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        _FORKS.Process(target=warm_workers.serve, args=(listener,), daemon=True).start()
+    return path
+
+
+def _no_jvm(*_: object) -> NoReturn:
+    raise AssertionError("this process was to do without Spark")
+
+
 def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: list[str], folder: Path | None) -> None:
     """In the forked process."""
     if folder:
@@ -180,10 +210,15 @@ def _run(module: str, arguments: list[str], variables: dict[str, str], outputs: 
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
     os.environ.clear()
     os.environ.update(variables)
-    SparkContext._gateway = launch_gateway()
-    SparkContext._jvm = SparkContext._gateway.jvm
-    for name in _GATEWAY:
-        del os.environ[name]
+    if _GATEWAY[0] in variables:
+        SparkContext._gateway = launch_gateway()
+        SparkContext._jvm = SparkContext._gateway.jvm
+        for name in _GATEWAY:
+            del os.environ[name]
+        settings = session._settings
+        setattr(session, "_settings", lambda home, master: settings(home, master) | _WORKERS)  # noqa: B010 - mypy
+    else:
+        setattr(session, "_gateway", _no_jvm)  # noqa: B010 - the same
     faults.install(faults._from_environment())
     sys.argv = [module, *arguments]
     try:

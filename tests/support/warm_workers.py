@@ -1,0 +1,76 @@
+"""The daemon of Spark's Python workers, for warm JVMs: forked from a process that has imported what tasks run.
+
+A JVM starts one for every session that runs Python in tasks, and each would spend almost two seconds of CPU on the same
+imports. What the JVM starts here imports nothing: it hands its arguments, environment and streams to the process that
+forks, and waits. The fork is what `calve.spark.workers` would have become.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+from importlib import import_module
+from multiprocessing.connection import wait
+from multiprocessing.process import parent_process
+
+ADDRESS = "CALVE_TESTS_WARM_WORKERS"
+"""The variable with the path of the socket."""
+_SIZE = 8
+"""Bytes of the number of bytes that follow."""
+_STREAMS = (0, 1, 2)
+
+
+def serve(listener: socket.socket) -> None:
+    """Fork a daemon for each connection, until the process that started this one has ended."""
+    workers = import_module("calve.spark.workers")
+    for name in (*workers.TASK_MODULES, "pyspark.daemon"):
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they are reaped by themselves
+    parent = parent_process()
+    assert parent is not None
+    while parent.sentinel not in wait([listener, parent.sentinel]):
+        connection, _ = listener.accept()
+        with connection:
+            if os.fork() == 0:
+                listener.close()
+                _become_daemon(connection)
+
+
+def _become_daemon(connection: socket.socket) -> None:
+    """In the fork. It does not return."""
+    code = 1
+    try:
+        size, streams, _, _ = socket.recv_fds(connection, _SIZE, len(_STREAMS))
+        with connection.makefile("rb") as file:
+            folder, variables = json.loads(file.read(int.from_bytes(size, "big")))
+        for stream, descriptor in zip(_STREAMS, streams, strict=True):
+            os.dup2(descriptor, stream)
+            os.close(descriptor)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        import_module("pyspark.daemon").manager()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 0
+    finally:
+        os._exit(code)
+
+
+def hand_over(address: str) -> None:
+    """Let a fork be what this process is, and wait for its end."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(address)
+        told = json.dumps([os.getcwd(), dict(os.environ)]).encode()  # noqa: PTH109 - less to import
+        socket.send_fds(connection, [len(told).to_bytes(_SIZE, "big")], _STREAMS)
+        connection.sendall(told)
+        connection.recv(1)
+
+
+if __name__ == "__main__":
+    hand_over(os.environ[ADDRESS])
+    sys.exit()
