@@ -2,65 +2,63 @@
 
 import json
 import re
-import shlex
 import shutil
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import tarfile
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from calve.catalog.connect import connect_embedded
-from calve.model.health import Health
 from calve.model.progress import FRONTIER
 from calve.watch.status_files import read_statuses
-from tests.support.jvm import QUICK
 from tests.support.pipelines import eventually
-from tests.support.readers import ROOT
-from tests.support.snippets import shell_commands, snippets_of
+from tests.support.readers import ROOT, in_duckdb
+from tests.support.servers.kafka import Kafka
+from tests.support.servers.registry import PASSWORD, USER, SchemaRegistry
+from tests.support.snippets import snippets_of, statements
+from tests.support.terminal import Terminal
 from tests.support.warm import WarmProcess
 
 pytestmark = pytest.mark.embedded
 
 NOT_RUN = {
-    ("README.md", 0): "installs packages; the demo is a test of its own",
     ("CONTRIBUTING.md", 0): "the targets of make that run this test",
-    ("docs/cluster.md", 0): "needs a cluster; tests/integration/spark/test_cluster.py starts one",
+    ("docs/cluster.md", 0): "needs a cluster: tests/faults/test_cluster.py runs a pipeline on one",
     ("docs/cluster.md", 1): "as above",
-    ("docs/cluster.md", 2): "installs packages; tests/unit/spark/test_worker_packages.py prints their list",
-    ("docs/cluster.md", 3): "needs a cluster",
-    ("docs/debezium.md", 0): "needs a broker; tests/e2e/test_kafka.py has one",
-    ("docs/engines.md", 0): "its engines are run by tests/unit/api/test_engines.py",
-    ("docs/engines.md", 1): "as above",
-    ("docs/infer.md", 1): "a synopsis; folders are in the block before, topics in tests/integration/source",
-    ("docs/kubernetes.md", 0): "needs a cluster",
-    ("docs/quickstart.md", 0): "installs packages",
+    ("docs/cluster.md", 3): "needs a cluster: tests/faults/test_cluster.py submits a script to one",
+    ("docs/engines.md", 1): "its catalog and its store are servers: tests/unit/api/test_engines.py",
+    ("docs/kubernetes.md", 0): "needs Kubernetes",
 }
-"""Blocks whose commands are only parsed, each with the reason."""
-LINES_NOT_RUN = ("pip ",)
-"""Commands that install packages, in blocks that are executed."""
+"""Blocks whose commands are only parsed (tests/unit/docs/test_snippets.py), each with the reason."""
+LINES_NOT_RUN = ("pip ", "python3 -m venv ", ". .venv/", "env/bin/", "PYSPARK_PYTHON=./env/")
+"""Commands that install packages, and those in the environment that they fill."""
 SHOP = [
     ("docs/schedulers.md", 0),
     ("docs/plan.md", 0),
     ("docs/backup.md", 0),
     ("docs/reading.md", 0),
     ("docs/changes.md", 0),
+    ("docs/engines.md", 0),
     ("docs/upgrade.md", 0),
     ("docs/backup.md", 1),
     ("docs/maintenance.md", 0),
     ("docs/kafka.md", 0),
     ("docs/web.md", 0),
+    ("docs/web.md", 1),
 ]
 """Blocks about a home with sinks that have run, in an order in which they work."""
 APART = {
+    ("README.md", 0),
     ("README.md", 1),
+    ("docs/cluster.md", 2),
+    ("docs/debezium.md", 0),
     ("docs/index.md", 0),
     ("docs/infer.md", 0),
+    ("docs/infer.md", 1),
     ("docs/operations.md", 0),
-    *(("docs/quickstart.md", number) for number in range(1, 5)),
+    *(("docs/quickstart.md", number) for number in range(5)),
 }
 """Blocks that tests name."""
 BIG = 3_000_000_000
@@ -71,9 +69,52 @@ CREATE SOURCE orders (id BIGINT NOT NULL, customer STRING, amount DECIMAL(12,2),
   FROM FILES (PATH = 'in/orders', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq GLOBAL, DELETE WHEN op = 'd');
 CREATE SINK orders FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "orders"
   WITH (ON BAD ROW = 'dead letter');
-CREATE SINK orders_sink FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "copies"
-  WITH (ON BAD ROW = 'dead letter');
 """
+SHOP_CLAIMS = {
+    "calve status --check [SINK] [--max-lag 5m] [--max-commit-age 2h] [--running] [--json]": '"orders": "running"',
+    "calve plan pipeline.sql": "Nothing to do",
+    "calve run pipeline.sql": "orders: stopped",
+    "calve run pipeline.sql --yes": "orders: stopped",
+    "calve plan pipeline.sql --prune": "Nothing to do",
+    "calve status --check": "1 sink is healthy",
+    "calve read shop.orders": "160.00",
+    "calve read shop.orders --limit 5 --format json": '{"id": 1, "customer": "ada", "amount": "160.00"',
+    "calve read shop.orders --as-of '2026-11-17 13:30'": "150.00",
+    "calve read shop.orders --as-of-frontier 1700000000000": "160.00",
+    "calve read shop.orders --snapshot 5521": "150.00",
+    "calve read shop.orders --explain": "2 of 2 files",
+    'calve read shop.orders --where "amount > 100"': "1 row",
+    'calve read in/orders --where "amount > 100" --explain': "2 of 2 files",
+    "calve read shop.orders --changes --since 5521": "update_postimage",
+    "calve read shop.orders --changes --since 2026-01-31T12:00:00Z --until '[1700000000000]' --every-step --before": (
+        "update_preimage"
+    ),
+    "calve read shop.orders --changes --since audit --format json": '"_change_type": "update_postimage"',
+    "calve read shop.orders --changes --since 5521 --explain": "2 of 2 snapshots may change rows",
+    "calve connect-info shop.orders --engine duckdb | duckdb": "(1, 'ada', Decimal('160.00')",
+    "calve status": "1 record could not be converted to changes and became dead letters",
+    "calve run --until-caught-up": "orders: done, 0 changes",
+    "calve verify orders": "orders: the table is correct, 1 rows",
+    "calve maintain shop.orders --dry-run": "compact: nothing to do",
+    "calve maintain shop.orders": "2 files with 2 rows became 1 with 1",
+    "calve maintain orders_sink": "compact: nothing to do",
+    "calve maintain shop.orders --only expire --older-than 2d": "expire: nothing to do",
+    "calve maintain shop.orders --only orphans": "orphans: nothing to do",
+    "calve letters orders --replay --dry-run": "1 letter can be applied",
+    "calve letters orders --replay": "1 letter applied",
+    "calve letters orders --replay --force": "0 letters applied",
+    "calve serve": '"name": "orders"',
+    "calve run pipeline.sql --serve 8080": '"name": "orders"',
+    "calve serve --host 0.0.0.0": '"name": "orders"',
+}
+"""What is in the output of each."""
+PLANNED = """
+CREATE CONNECTION lake TO ICEBERG CATALOG (TYPE = 'embedded');
+CREATE SOURCE orders (id BIGINT NOT NULL, amount DECIMAL(12,2), PRIMARY KEY (id) NOT ENFORCED)
+  FROM FILES (PATH = 'in/orders', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq);
+CREATE SINK orders FROM orders TO ICEBERG CATALOG lake NAMESPACE shop TABLE orders WITH (SNAPSHOT RETENTION = '7d');
+"""
+"""What the page of plans has before its file is edited."""
 WIDENED = "ALTER SOURCE orders SET COLUMNS (id BIGINT NOT NULL, customer STRING, amount DECIMAL(12,2), items BIGINT)"
 
 
@@ -81,72 +122,10 @@ def blocks(page: str, language: str = "sh") -> list[str]:
     return [s.text for s in snippets_of(page, (ROOT / page).read_text()) if s.language == language]
 
 
-@dataclass
-class Terminal:
-    """A folder in which commands are typed."""
-
-    folder: Path
-    start: type[WarmProcess]
-    stand_ins: dict[str, str] = field(default_factory=dict)
-    """What a reader puts for the ids and times of a page."""
-    processes: list[WarmProcess] = field(default_factory=list)
-
-    @property
-    def home(self) -> Path:
-        return self.folder / ".calve"
-
-    def type_block(self, page: str, number: int, after: Mapping[str, Callable[[], None]] | None = None) -> str:
-        """Execute the commands of a block; what they printed. `after` has what a reader does after some of them."""
-        printed = []
-        for command in shell_commands(blocks(page)[number]):
-            if not command.startswith(LINES_NOT_RUN):
-                printed.append(self.type(command))
-            (after or {}).get(command, lambda: None)()
-        return "\n".join(printed)
-
-    def type(self, command: str, meanwhile: Callable[[], object] = lambda: None) -> str:
-        """Execute one command; those without an end are interrupted after `meanwhile`. What it printed."""
-        if not command.startswith("calve "):
-            shell = ["bash", "-ec", command]
-            return subprocess.run(shell, cwd=self.folder, check=True, capture_output=True, text=True).stdout
-        given = re.sub(r"\[(-[^]]*)\]", r"\1", command).replace("[SINK]", "orders")  # all that a reader may add
-        words = [self.stand_ins.get(word, word) for word in shlex.split(given)[1:]]
-        process = self._start(words)
-        if words[0] == "serve" or (words[0] == "run" and "--until-caught-up" not in words):
-            eventually(lambda: process.poll() is not None or self._works(process, words[0]))
-            assert process.poll() is None, "".join(process.communicate())
-            meanwhile()
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, f"{command}\n{out}{err}"
-        return out
-
-    def _start(self, words: list[str]) -> WarmProcess:
-        if words[0] == "run":
-            words += ["--master", "local[2]", *(part for item in QUICK.items() for part in ("--conf", "=".join(item)))]
-        if words[0] == "serve":
-            words += ["--port", "0"]
-        process = self.start("calve.cli.main", words, {}, self.folder)
-        self.processes.append(process)
-        return process
-
-    def _works(self, process: WarmProcess, command: str) -> bool:
-        if command == "serve":
-            return "http://" in process.printed_output()
-        return any(status.health is Health.RUNNING for status in read_statuses(self.home))
-
-    def end(self) -> None:
-        """Nothing of it runs afterwards."""
-        for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
 @pytest.fixture
 def terminal(tmp_path: Path, warm_process: type[WarmProcess]) -> Iterator[Terminal]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    opened = Terminal(tmp_path, warm_process)
+    opened = Terminal(tmp_path, warm_process, programs={"duckdb": lambda text: str(in_duckdb(text))})
     yield opened
     opened.end()
 
@@ -157,12 +136,43 @@ def add_orders(folder: Path, number: int, *orders: Mapping[str, object]) -> None
     (folder / f"in/orders/{number}.json").write_text("\n".join(lines))
 
 
+def unfulfilled(claims: Mapping[str, str], printed: Mapping[str, str]) -> list[str]:
+    """Commands whose output does not contain what it should, with the output."""
+    return [
+        f"{command}: {text!r} is not in\n{printed[command]}"
+        for command, text in claims.items()
+        if text not in printed[command]
+    ]
+
+
+def rows_in(text: str) -> list[tuple[str, ...]]:
+    """The orders of a printed table."""
+    return re.findall(r"^\D*(\d+)\W+([a-z]+)\W+([\d.]+)", text, re.MULTILINE)
+
+
+def without_space(text: str) -> list[str]:
+    """Lines, however wide their columns are."""
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
 def test_every_block_of_commands_is_executed_or_has_a_reason() -> None:
     pages = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
     found = {(page, number) for page in pages for number in range(len(blocks(page)))}
     executed = {*SHOP, *APART}
     assert found == executed | NOT_RUN.keys()
     assert not executed & NOT_RUN.keys()
+    named = [name for reason in NOT_RUN.values() for name in re.findall(r"tests/\S+\.py", reason)]
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+def test_the_demo_prints_what_the_readme_shows(terminal: Terminal) -> None:
+    assert "-m calve.cli.main demo\n" in (ROOT / "Makefile").read_text()
+    terminal.stand_ins = {"make demo": "calve demo"}
+    (printed,) = terminal.type_block(blocks("README.md")[0], LINES_NOT_RUN).values()
+    (shown,) = (text for text in blocks("README.md", "") if text.startswith("calve demo"))
+    lines, measured = without_space(printed), re.compile(r"^\d{15,} (.*) \d+$")  # ids and times differ
+    found = [measured.sub(r"\1", line) for line in lines]
+    assert [line for line in without_space(shown) if line != "..." and measured.sub(r"\1", line) not in found] == []
 
 
 def test_the_commands_of_the_readme_work(terminal: Terminal) -> None:
@@ -173,61 +183,142 @@ def test_the_commands_of_the_readme_work(terminal: Terminal) -> None:
         assert "CREATE SINK orders" in (terminal.folder / "pipeline.sql").read_text()
         (terminal.folder / "pipeline.sql").write_text(pipeline)
 
-    printed = terminal.type_block("README.md", 1, {"calve init in/orders": edit})
-    assert "big_orders: done" in printed
+    printed = terminal.type_block(blocks("README.md")[1], then={"calve init in/orders": edit})
+    claims = {
+        "calve init in/orders": "wrote pipeline.sql from 1 file",
+        "calve plan pipeline.sql": "4 changes, not dangerous.",
+        "calve run pipeline.sql": "big_orders: stopped",
+        "calve run pipeline.sql --until-caught-up": "big_orders: done",
+        "calve status --check [--max-lag 5m]": "1 sink is healthy",
+        'calve sql "SELECT count(*) FROM shop.big_orders"': "\n            2 \n",
+        "calve read shop.big_orders": "2 rows",
+        "calve connect-info shop.big_orders": "-- duckdb",
+        "calve verify big_orders": "the table is correct, 2 rows",
+        "calve maintain shop.big_orders": "compact",
+    }
+    assert unfulfilled(claims, printed) == []
+    found = re.findall(r"^-- (\w+)$", printed["calve connect-info shop.big_orders"], re.MULTILINE)
+    assert f"statements for {', '.join(found)}".lower() in (ROOT / "README.md").read_text().lower()
 
 
 def test_the_quick_start_prints_what_it_shows(terminal: Terminal) -> None:
     page = "docs/quickstart.md"
+    commands, outputs = blocks(page), blocks(page, "text")
     (terminal.folder / "orders.sql").write_text(blocks(page, "sql")[0])
-    shown = [text for text in blocks(page, "text") if "19.99" in text]
-    first, second = (re.findall(r"^\D*(\d+)\W+([a-z]+)\W+([\d.]+)", text, re.MULTILINE) for text in shown)
-    terminal.type_block(page, 1)
-    printed = terminal.type_block(page, 2)
-    assert "\n".join(line.rstrip() for line in printed.splitlines()).endswith(shown[0]), printed
-    assert len(first) == len(second) == 3
-    terminal.type_block(page, 3)
-    rows = terminal.type("calve read shop.orders --format csv").splitlines()
-    assert rows[1:] == [",".join(row) for row in second]
-    assert "iceberg_scan('" in terminal.type_block(page, 4)
+    first, second = (text for text in outputs if "19.99" in text)
+    terminal.type_block(commands[0], LINES_NOT_RUN)
+    terminal.type_block(commands[1])
+    run, query = terminal.type_block(commands[2]).values()
+    assert "orders: done, 3 changes in 1 commit" in run
+    assert "\n".join(line.rstrip() for line in query.splitlines()).strip("\n") == first
+    printed = terminal.type_block(commands[3])
+    claims = {
+        "calve run orders.sql --until-caught-up": "orders: done, 3 changes in 1 commit",
+        "calve read shop.orders": "3 rows",
+        'calve sql "SHOW SNAPSHOTS FROM shop.orders"': "committed (UTC)",
+        "calve status": "orders: caught up",
+    }
+    assert unfulfilled(claims, printed) == []
+    assert sorted(rows_in(printed["calve read shop.orders"])) == rows_in(second)
+    (pasted,) = terminal.type_block(commands[4]).values()
+    assert pasted.strip() == outputs[-2].replace("/home/you", str(terminal.folder))
+    assert sorted((str(i), name, str(amount)) for i, name, amount in in_duckdb(pasted)) == rows_in(second)
 
 
-def test_the_first_page_and_a_file_that_calve_wrote_run(terminal: Terminal) -> None:
+def test_the_first_page_and_files_that_calve_wrote_run(terminal: Terminal) -> None:
     (terminal.folder / "orders.sql").write_text(blocks("docs/index.md", "sql")[0])
     add_orders(terminal.folder, 1, {"id": 1, "amount": "60.00"})
-    terminal.type_block("docs/index.md", 0)
+    (first,) = terminal.type_block(blocks("docs/index.md")[0]).values()
+    assert "created sink orders" in first
     shutil.rmtree(terminal.home)
-    assert "orders: done, 7 changes" in terminal.type_block("docs/infer.md", 0)
+    proposed, done = terminal.type_block(blocks("docs/infer.md")[0]).values()
+    assert proposed.startswith("wrote pipeline.sql from 2 files, 7 records")
+    assert "orders: done, 7 changes" in done
+
+
+def test_the_packages_of_workers_are_written_to_a_file(terminal: Terminal) -> None:
+    terminal.type_block(blocks("docs/cluster.md")[2], LINES_NOT_RUN)
+    written = (terminal.folder / "workers.txt").read_text().splitlines()
+    assert {"pyarrow", "confluent-kafka"} <= {line.partition("==")[0] for line in written}
+
+
+def test_the_page_of_debezium_and_files_for_topics_work(terminal: Terminal, kafka: Kafka) -> None:
+    topic = kafka.topic(name="shop.public.customers")
+    after = {"id": 1, "name": "ada", "tier": "gold"}
+    kafka.send(topic, [({"id": 1}, {"op": "c", "before": None, "after": after})])
+    text = blocks("docs/debezium.md", "sql")[0].replace("localhost:9092", kafka.brokers)
+    (terminal.folder / "customers.sql").write_text(text.replace("'1m'", "'1s'"))
+    run = "calve run customers.sql"
+    meanwhile = {run: lambda: eventually(lambda: read_statuses(terminal.home)[0].commits > 0)}
+    printed = terminal.type_block(blocks("docs/debezium.md")[0], LINES_NOT_RUN, meanwhile=meanwhile)
+    claims = {
+        run: "customers: stopped, 1 change in 1 commit",
+        "calve status customers": "crm.customers",
+        "calve letters customers": "0 rows",
+        "calve verify customers": "customers: the table is correct, 1 rows",
+    }
+    assert unfulfilled(claims, printed) == []
+    registry = SchemaRegistry()
+    terminal.stand_ins = {
+        "FOLDER": "examples/data/orders",
+        "TOPIC": topic,
+        "host:9092": kafka.brokers,
+        "URL": registry.uri,
+        "USER": USER,
+    }
+    terminal.environment = {"CALVE_REGISTRY_PASSWORD": PASSWORD}
+    try:
+        for command in blocks("docs/infer.md")[1].splitlines():
+            (terminal.folder / "pipeline.sql").unlink(missing_ok=True)
+            terminal.type_block(command)
+            assert "CREATE SINK" in (terminal.folder / "pipeline.sql").read_text()
+    finally:
+        registry.stop()
 
 
 def test_the_commands_about_a_home_work(terminal: Terminal) -> None:
     folder = terminal.folder
     (folder / "pipeline.sql").write_text(SINKS)
     add_orders(folder, 1, {"id": 1, "amount": "150.00", "items": 1}, {"id": 2, "amount": "5.00", "items": BIG})
-    first, *others = SHOP
-    terminal.type_block(*first)
+    (page, number), *others = SHOP
+    terminal.type_block(blocks(page)[number])
     add_orders(folder, 2, {"id": 1, "amount": "160.00", "items": 2})
-    terminal.type_block(*first)
+    terminal.type_block(blocks(page)[number])
     table = connect_embedded(terminal.home).load_table("shop.orders")
     earlier, later = (s for s in table.metadata.snapshots if s.summary and s.summary["added-records"])
     frontier = str(later.summary[FRONTIER]) if later.summary else ""
-    moment = datetime.fromtimestamp(earlier.timestamp_ms / 1000 + 0.001, UTC)
+    moment = datetime.fromtimestamp(earlier.timestamp_ms / 1000 + 0.001, UTC).isoformat()
     table.manage_snapshots().create_tag(earlier.snapshot_id, "audit").commit()
     terminal.stand_ins = {
+        "SINK": "orders",
         "5521": str(earlier.snapshot_id),
-        "2026-01-31T12:00:00Z": moment.isoformat(),
-        "2026-11-17 13:30": moment.isoformat(),
+        "2026-01-31T12:00:00Z": moment,
+        "2026-11-17 13:30": moment,
         "[1700000000000]": frontier,
         "1700000000000": frontier.strip("[]"),
+        "8080": "0",
+        "calve serve": "calve serve --port 0",
+        "calve serve --host 0.0.0.0": "calve serve --host 0.0.0.0 --port 0",
+        "orders_sink": "orders",
     }
-    terminal.type("calve run pipeline.sql", meanwhile=lambda: terminal.type_block("docs/operations.md", 0))
+    printed: dict[str, str] = {}
+    run = "calve run pipeline.sql"
+    terminal.type(run, lambda: printed.update(terminal.type_block(blocks("docs/operations.md")[0])))
     for page, number in others:
         if page == "docs/kafka.md":
             (folder / "pipeline.sql").write_text(SINKS.replace("items INT", "items BIGINT"))
             terminal.type(f'calve sql "{WIDENED}"')
-        printed = terminal.type_block(page, number)
-        if page == "docs/changes.md":
-            assert printed.count("160.00") >= 2, printed
-        if page == "docs/kafka.md":
-            assert str(BIG) in terminal.type("calve read shop.orders --format csv")
-    assert (folder / "calve-home.tar.gz").stat().st_size
+        printed |= terminal.type_block(blocks(page)[number], LINES_NOT_RUN)
+    assert unfulfilled(SHOP_CLAIMS, printed) == []
+    assert str(BIG) in terminal.type("calve read shop.orders --format csv")
+    with tarfile.open(folder / "calve-home.tar.gz") as backup:
+        assert ".calve/catalog.db" in backup.getnames()
+
+
+def test_a_plan_is_printed_as_its_page_shows(terminal: Terminal) -> None:
+    (shown,) = (text for text in blocks("docs/plan.md", "text") if text.startswith("$ calve plan"))
+    for statement in statements(PLANNED):
+        terminal.type(f'calve sql "{" ".join(statement.split())}"')
+    edited = PLANNED.replace("(12,2)", "(12,2), note STRING").replace("'7d'", "'1d'")
+    (terminal.folder / "pipeline.sql").write_text(edited)
+    assert terminal.type("calve plan pipeline.sql").strip() == shown.partition("\n")[2]

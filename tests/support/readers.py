@@ -48,6 +48,12 @@ def duckdb_rows(
     return rows
 
 
+def in_duckdb(statements: str) -> list[tuple[Any, ...]]:
+    """The rows of the last of some statements as a reader pastes them; extensions come from here instead."""
+    with _connected_duckdb() as connection:
+        return connection.execute(statements.replace("INSTALL iceberg; LOAD iceberg;", "")).fetchall()
+
+
 @cache
 def _duckdb() -> duckdb.DuckDBPyConnection:
     """The database of this process for local files: loading the extensions takes longer than most queries."""

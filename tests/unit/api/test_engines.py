@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
@@ -24,7 +23,7 @@ from calve.model.engine import ReadingEngine
 from calve.model.spec import TableName
 from calve.sql.parser import parse
 from calve.statements.execute import execute
-from tests.support.readers import ROOT, _duckdb_extensions
+from tests.support.readers import ROOT, in_duckdb
 from tests.unit.iceberg.sample import Sample
 
 CHDB = ROOT / ".cache" / "chdb"
@@ -68,13 +67,6 @@ def place(sample: Sample) -> Workplace:
 
 def made(place: Workplace, engine: ReadingEngine) -> Recipe:
     return recipe(readable_table(place, "shop.orders", None), engine)
-
-
-def in_duckdb(text: str) -> list[tuple[Any, ...]]:
-    with duckdb.connect(":memory:") as connection:
-        for extension in _duckdb_extensions():
-            connection.execute(f"LOAD '{extension}'")
-        return connection.execute(text.replace("INSTALL iceberg; LOAD iceberg;", "")).fetchall()
 
 
 def in_clickhouse(text: str, folder: Path) -> list[str]:
