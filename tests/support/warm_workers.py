@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
@@ -29,7 +30,7 @@ def serve(listener: socket.socket) -> None:
         import_module(name)
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # they are reaped by themselves
+    signal.signal(signal.SIGCHLD, _reap)
     parent = parent_process()
     assert parent is not None
     while parent.sentinel not in wait([listener, parent.sentinel]):
@@ -38,6 +39,13 @@ def serve(listener: socket.socket) -> None:
             if os.fork() == 0:
                 listener.close()
                 _become_daemon(connection)
+
+
+def _reap(*_: object) -> None:
+    """Wait for those that have ended: otherwise `tests.support.cpu` would not see what they took."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 def _become_daemon(connection: socket.socket) -> None:
