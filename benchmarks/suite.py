@@ -55,12 +55,15 @@ SUITES = {
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", choices=[*SUITES, []], default=["main"])
+    parser.add_argument("suites", nargs="*", metavar="{main,full}", help="both with --list, otherwise main by default")
     parser.add_argument("--only", nargs="+", default=[], help="names of scripts")
     parser.add_argument("--results", default=str(RESULTS))
     parser.add_argument("--list", action="store_true")
     given = parser.parse_args()
-    commands = [shlex.split(line) for suite in given.suites for line in SUITES[suite]]
+    suites = given.suites or (SUITES if given.list else ["main"])
+    if unknown := sorted(set(suites) - SUITES.keys()):
+        parser.error(f"unknown suite: {', '.join(unknown)}; expected {' or '.join(SUITES)}")
+    commands = [shlex.split(line) for suite in suites for line in SUITES[suite]]
     commands = [one for one in commands if not given.only or one[0].removesuffix(".py") in given.only]
     if given.list:
         print("\n".join(shlex.join(["python", f"benchmarks/{one[0]}", *one[1:]]) for one in commands))

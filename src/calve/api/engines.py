@@ -11,12 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, quote_plus, urlsplit
 
-from calve.catalog.connect import DEFAULT_NAME, sqlite_uri
+from calve.catalog.connect import sqlite_uri
 from calve.catalog.properties import DEFAULT_REGION, catalog_properties
 from calve.catalog.version_hint import VERSION_HINT
 from calve.definitions.workplace import Workplace
 from calve.iceberg.loading import load_table
-from calve.model.connection import AwsConnection, CatalogConnection, CatalogType, Login, SecretRef
+from calve.model.connection import (
+    DEFAULT_CATALOG_NAME,
+    AwsConnection,
+    CatalogConnection,
+    CatalogType,
+    Login,
+    SecretRef,
+)
 from calve.model.engine import ReadingEngine
 from calve.model.spec import TableName
 from calve.pipeline.lakes import chosen_lake
@@ -170,7 +177,7 @@ _NO_EQUALITY = (
 
 def _load(table: ReadableTable) -> str:
     properties = _properties(table)
-    name = table.catalog.catalog_name or DEFAULT_NAME
+    name = table.catalog.catalog_name or DEFAULT_CATALOG_NAME
     given = "".join(f"    {_python(key)}: {_python(value)},\n" for key, value in properties.items())
     identifier = ", ".join(_python(part) for part in (*table.name.namespace, table.name.name))
     return (
@@ -308,7 +315,7 @@ def _spark(table: ReadableTable) -> Recipe:
 def _spark_name(table: ReadableTable) -> str:
     """A JDBC catalog keeps its tables under its name."""
     if table.catalog.type is CatalogType.SQL:
-        return table.catalog.catalog_name or DEFAULT_NAME
+        return table.catalog.catalog_name or DEFAULT_CATALOG_NAME
     return table.label
 
 

@@ -18,6 +18,7 @@ from calve.catalog.properties import warn_of_open_login
 from calve.catalog.rest import RestClient
 from calve.catalog.version_hint import HomeCatalog
 from calve.errors import InvalidInput
+from calve.model.connection import DEFAULT_CATALOG_NAME
 from calve.storage.aws import glue_properties
 from calve.storage.filesystems import StoreIO
 from calve.storage.local import location_of, make_private
@@ -36,8 +37,6 @@ _LOGINS = frozenset({"credential", "header.Authorization", "token"})
 _EXTRAS: Mapping[str, str] = {_SQL: "postgres", _GLUE: "aws"}
 """Extras of calve that a catalog needs, where their names differ from its type."""
 CATALOG_NAME = "catalog-name"
-DEFAULT_NAME = "calve"
-"""SQL catalogs store this name with every table: other clients find the tables only under the same name."""
 
 STORE_IO = {"py-io-impl": f"{StoreIO.__module__}.{StoreIO.__name__}"}
 """Makes pyiceberg read and write files with calve's filesystems, and sync them."""
@@ -50,7 +49,7 @@ def connect_embedded(home: Path) -> Catalog:
         make_private(home / "warehouse")
         uri = sqlite_uri(home / "catalog.db")
         warehouse = location_of(home / "warehouse")
-        return HomeCatalog(DEFAULT_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
+        return HomeCatalog(DEFAULT_CATALOG_NAME, uri=uri, warehouse=warehouse, **STORE_IO)
 
 
 def sqlite_uri(file: Path) -> str:
@@ -58,7 +57,7 @@ def sqlite_uri(file: Path) -> str:
     return URL.create("sqlite", database=str(file.absolute())).render_as_string()
 
 
-def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_NAME) -> Catalog:
+def open_catalog(properties: Mapping[str, str], *, name: str = DEFAULT_CATALOG_NAME) -> Catalog:
     """Open a catalog of any supported type, by pyiceberg's properties (`type`, `uri`, `warehouse`, ...).
 
     `catalog-name` names a SQL catalog, which stores that name with every table.

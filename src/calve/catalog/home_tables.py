@@ -7,11 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from calve.model.connection import DEFAULT_CATALOG_NAME
 from calve.model.spec import TableName
 
 _WAIT_SECONDS = 2.0
-_CATALOG = "calve"
-"""The name under which the file keeps the tables of this catalog (`calve.catalog.connect`)."""
 
 
 def is_in_order(home: Path) -> bool:
@@ -28,7 +27,7 @@ def is_new(home: Path, table: TableName) -> bool:
 def table_names(home: Path) -> list[tuple[str, str]] | None:
     """Namespace and name of the tables that the catalog shows, sorted; None if the file cannot be read."""
     found = _tables(home)
-    return None if found is None else sorted(known[1:] for known in found if known[0] == _CATALOG)
+    return None if found is None else sorted(known[1:] for known in found if known[0] == DEFAULT_CATALOG_NAME)
 
 
 def _tables(home: Path) -> set[tuple[str, str, str]] | None:

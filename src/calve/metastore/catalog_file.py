@@ -12,9 +12,9 @@ from typing import Final
 
 from calve.errors import TransientError
 from calve.metastore.config import MetastoreConfig, below
+from calve.model.connection import DEFAULT_CATALOG_NAME
 
 BUSY_SECONDS: Final = 30.0
-_CATALOG: Final = "calve"
 _LOCATIONS: Final = (
     "SELECT table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ?"
 )
@@ -36,7 +36,7 @@ def connect(database: Path, mode: str = "rw") -> sqlite3.Connection:
 def metadata_locations(connection: sqlite3.Connection, namespace: str) -> dict[str, str]:
     """The current metadata file of each component that exists."""
     known = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'iceberg_tables'")
-    return dict(connection.execute(_LOCATIONS, (_CATALOG, namespace))) if known.fetchone() else {}
+    return dict(connection.execute(_LOCATIONS, (DEFAULT_CATALOG_NAME, namespace))) if known.fetchone() else {}
 
 
 def current_metadata(config: MetastoreConfig, component: str) -> str | None:

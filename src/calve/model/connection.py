@@ -1,8 +1,12 @@
 """Connections, checked and complete. Secrets are references, resolved when the connection is used."""
 
 from enum import StrEnum
+from typing import Final
 
 from calve.values import value
+
+DEFAULT_CATALOG_NAME: Final = "calve"
+"""SQL catalogs store their name with every table: other clients find the tables only under the same name."""
 
 
 @value

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,3 +151,12 @@ def test_every_script_of_the_suites_exists_and_keeps_results_with_the_harness() 
         assert "from harness import" in text, line
     for name in ("suite", "harness"):
         sys.modules.pop(name, None)
+
+
+def test_the_suite_lists_commands_of_scripts_that_exist() -> None:
+    listing = [sys.executable, ROOT / "benchmarks/suite.py", "--list"]
+    printed = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert len(printed) > 20
+    assert all((ROOT / line.split()[1]).exists() for line in printed)
+    wrong = subprocess.run([*listing, "ful"], check=False, capture_output=True, text=True)
+    assert "unknown suite: ful; expected main or full" in wrong.stderr
