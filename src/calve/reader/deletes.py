@@ -144,14 +144,21 @@ def positions_by_path(
 ) -> dict[str, Positions]:
     """The positions in a position delete file by data file, for `wanted` data files or all. Raises OSError."""
     with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
-        table = parquet.read([_PATH, _POSITION])
+        table = parquet.read([_PATH, _POSITION], use_threads=False)
     positions, paths = table.column(_POSITION).to_numpy(), table.column(_PATH)
     if wanted is None:
         wanted = list(dict.fromkeys(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist()))
     numbers = _file_numbers(paths, wanted)
-    by_file = np.argsort(numbers, kind="stable")
-    found, cuts = np.unique(numbers[by_file], return_index=True)
-    parts = zip(found.tolist(), np.split(positions[by_file], cuts[1:]), strict=True) if len(found) else ()
+    if not len(numbers):
+        return {}
+    cuts = 1 + np.flatnonzero(np.diff(numbers))
+    firsts = np.r_[0, cuts]
+    if len(set(numbers[firsts].tolist())) < len(firsts):  # the deletes of a file do not follow each other
+        by_file = np.argsort(numbers, kind="stable")
+        positions, numbers = positions[by_file], numbers[by_file]
+        cuts = 1 + np.flatnonzero(np.diff(numbers))
+        firsts = np.r_[0, cuts]
+    parts = zip(numbers[firsts].tolist(), np.split(positions, cuts), strict=True)
     return {wanted[number]: part for number, part in parts if number >= 0}
 
 
@@ -162,14 +169,14 @@ def paths_named(location: str, io_properties: Mapping[str, str]) -> frozenset[st
     return frozenset(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist())
 
 
-def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int64]:
+def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int32]:
     """The index of each path in `wanted`, -1 for others; each distinct path is looked up once."""
     known = pa.array(wanted, pa.string())
     chunks = [
         pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
         for chunk in paths.chunks
     ]
-    numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
+    numbers: NDArray[np.int32] = pa.chunked_array(chunks, pa.int32()).to_numpy()
     return numbers
 
 
