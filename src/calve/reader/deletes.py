@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class FileDeletes:
 
 
 class TaskDeletes:
-    """Deletes of the files of one task."""
+    """Deletes of the files of one task. Several threads may ask for positions: a file is loaded by one of them."""
 
     def __init__(self, target: ReadTarget, files: Sequence[ScanFile]) -> None:
         self._target = target
@@ -67,6 +68,7 @@ class TaskDeletes:
                     self._members.setdefault(_group(delete), {})[delete] = None
         self._sets: dict[_Group, KeySet] = {}
         self._positions: dict[str, dict[str, Positions]] = {}
+        self._loading: dict[str, Lock] = {}
 
     def of(self, file: ScanFile) -> FileDeletes:
         """The deletes of one of the files. Raises OSError, TerminalError."""
@@ -125,7 +127,10 @@ class TaskDeletes:
             return decode_vector(self.vector_in(delete))
         known = self._positions.get(delete.path)
         if known is None:
-            known = self._positions[delete.path] = self._by_path(delete)
+            with self._loading.setdefault(delete.path, Lock()):
+                known = self._positions.get(delete.path)
+                if known is None:
+                    known = self._positions[delete.path] = self._by_path(delete)
         return known.get(path, NOTHING)
 
     def vector_in(self, delete: DeleteFile) -> bytes:

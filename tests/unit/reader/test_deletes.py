@@ -2,9 +2,12 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,8 +18,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+import calve.reader.deletes
+from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
-from calve.reader.deletes import positions_by_path
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.reader.deletes import TaskDeletes, positions_by_path
 from calve.reader.local import read_here
 from tests.support.foreign import ForeignTable, in_order
 
@@ -134,6 +140,29 @@ def test_positions_are_found_whether_or_not_those_of_a_file_follow_each_other(
             names = {name for name, _ in rows if wanted is None or name in wanted}
             expected = {name: [position for one, position in rows if one == name] for name in names}
             assert {name: positions.tolist() for name, positions in found.items()} == expected
+
+
+def test_threads_that_need_the_same_deletes_read_their_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, reads = 8, list[str]()
+    began = Barrier(threads)
+
+    def read(location: str, _: object, wanted: Sequence[str]) -> dict[str, Any]:
+        reads.append(location)
+        return dict.fromkeys(wanted, np.arange(3))
+
+    def ask(deletes: TaskDeletes, path: str) -> list[int]:
+        began.wait(timeout=60)
+        return list(deletes.positions_in(delete, path))
+
+    monkeypatch.setattr(calve.reader.deletes, "positions_by_path", read)
+    delete = DeleteFile(DeleteKind.POSITION, "deletes", 1, 3, 1)
+    for _ in range(20):
+        files = [ScanFile(f"data{number}", 1, 3, 1, deletes=(delete,)) for number in range(threads)]
+        deletes = TaskDeletes(ReadTarget(pa.schema([])), files)
+        with ThreadPoolExecutor(threads) as pool:
+            asked = [pool.submit(ask, deletes, file.path) for file in files]
+            assert [one.result() for one in asked] == [[0, 1, 2]] * threads
+    assert len(reads) == 20
 
 
 def test_positions_count_over_row_groups(plain: ForeignTable) -> None:
