@@ -6,8 +6,9 @@ them up. Instances are those of a frozen dataclass: `fields`, `replace`, `asdict
 texts are the same. It has no option but `kw_only`, and no slots. A class that extends a value is a value.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
+from operator import attrgetter
 from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform, overload
 
@@ -41,7 +42,7 @@ def _declare(cls: type[T], *, kw_only: bool) -> type[T]:
         "__value_places__": tuple(one.name for one in found if one.init and not one.kw_only),
         "__value_inits__": {one.name: one for one in found if one.init},
         "__value_rest__": tuple(one for one in found if not one.init),
-        "__value_compared__": tuple(one.name for one in found if one.compare),
+        "__value_compared__": _compared([one.name for one in found if one.compare]),
     }
     for name, what in given.items():
         if name not in own:
@@ -85,8 +86,11 @@ def _fill(state: dict[str, Any], one: Field[Any]) -> bool:
     return True
 
 
-def _compared(self: Any) -> Iterator[Any]:
-    return (getattr(self, name) for name in type(self).__value_compared__)
+def _compared(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Returns the values of fields as a tuple."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return staticmethod(lambda self: tuple(getattr(self, name) for name in names))
 
 
 @recursive_repr()
@@ -95,14 +99,17 @@ def _repr(self: Any) -> str:
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
-def _eq(self: Any, other: object) -> Any:
+def _eq(self: Any, other: Any) -> Any:
     if type(other) is not type(self):
         return NotImplemented
-    return tuple(_compared(self)) == tuple(_compared(other))
+    if self is other:
+        return True
+    compared: Callable[[Any], tuple[Any, ...]] = type(self).__value_compared__
+    return compared(self) == compared(other)
 
 
 def _hash(self: Any) -> int:
-    return hash(tuple(_compared(self)))
+    return hash(type(self).__value_compared__(self))
 
 
 def _setattr(self: Any, name: str, _value: object) -> None:  # noqa: ARG001 - the signature of __setattr__

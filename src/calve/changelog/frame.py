@@ -65,11 +65,15 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
         condition_columns = understood.columns
         needed = every.select(list(dict.fromkeys([*wanted.columns, *condition_columns])))
         plan = needed.plan(understood.condition)
-    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
     names = [*schema.fieldNames(), *(f.name for f in _META)]
+    by_place = [T.StructField(f"c{n}", f.dataType) for n, f in enumerate([*schema, *_META])]
     if where is None and is_small(request, plan, ONE_TASK_ROWS):
-        paired = spark.range(0, 1, 1, 1).mapInArrow(range_read(request, plan).read, T.StructType(by_place))
-        return PlannedChanges(paired.toDF(*names), plan)
+        one = spark.range(0, 1, 1, 1)
+        if any("." in name for name in names):
+            paired = one.mapInArrow(range_read(request, plan, by_place=True).read, T.StructType(by_place))
+            return PlannedChanges(paired.toDF(*names), plan)
+        by_name = [T.StructField(name, f.dataType) for name, f in zip(names, by_place, strict=True)]
+        return PlannedChanges(one.mapInArrow(range_read(request, plan).read, T.StructType(by_name)), plan)
     parallelism = int(spark.sparkContext.defaultParallelism)
     tasks = TaskList.of(
         request.into(needed, plan, condition_columns), event_tasks(plan.files, parallelism), events_of_task

@@ -70,6 +70,8 @@ class RangeRead:
     files: tuple[ChangedFile, ...]
     into: EventTarget
     pairing: Pairing
+    by_place: bool = False
+    """Whether `read` names columns by index."""
 
     def changes(self, most_bytes: int) -> pa.Table:
         """The changes, by step. Raises TransientError, TerminalError, and _TooLarge for events of more bytes."""
@@ -77,11 +79,12 @@ class RangeRead:
         return changes_of(events, self.into.schema, self.pairing)
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow` with one number: the changes, with columns named by index."""
+        """For `mapInArrow` with one number: the changes."""
         for _ in numbers:
             with failing_in_task():
                 found = self.changes(_UNLIMITED.bytes)
-            yield from found.rename_columns(names_by_place(found.num_columns)).to_batches(max_chunksize=BATCH_ROWS)
+            named = found.rename_columns(names_by_place(found.num_columns)) if self.by_place else found
+            yield from named.to_batches(max_chunksize=BATCH_ROWS)
 
     def _events(self, room: "_Room") -> list[list[pa.RecordBatch]]:
         """The events of every part of a file, in the order of the parts."""
@@ -114,9 +117,9 @@ def is_small(request: ChangeRequest, plan: ChangeScanPlan, most_rows: int) -> bo
     )
 
 
-def range_read(request: ChangeRequest, plan: ChangeScanPlan) -> RangeRead:
+def range_read(request: ChangeRequest, plan: ChangeScanPlan, *, by_place: bool = False) -> RangeRead:
     """How to read all changes of a plan at once."""
-    return RangeRead(plan.files, request.into(request.range, plan), request.pairing(plan))
+    return RangeRead(plan.files, request.into(request.range, plan), request.pairing(plan), by_place)
 
 
 class _TooLarge(Exception):

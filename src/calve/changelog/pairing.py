@@ -21,11 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from calve.changelog.events import FLAGS
-from calve.changelog.row_numbers import Numbers, order_by, paired, row_numbers
+from calve.changelog.row_numbers import Mask, Numbers, equal_rows, order_by, paired, row_numbers
 from calve.errors import TerminalError
 from calve.model.changelog import CHANGE_TYPE, FRONTIER, TIMESTAMP, VERSION, ChangeStep, ChangeType
-
-Mask = NDArray[np.bool_]
 
 _TYPES = tuple(ChangeType)
 _INSERT, _DELETE, _PREIMAGE, _POSTIMAGE = (
@@ -60,22 +58,22 @@ class Pairing:
 
         Raises TerminalError if several rows have one key and their columns were not read.
         """
-        rows = events.select(range(events.num_columns - len(FLAGS)))
+        rows = events.select(range(events.num_columns - len(FLAGS))).combine_chunks()
         if not events.num_rows:
             return self._table(rows, np.empty(0, np.int64), np.empty(0, np.int64))
         step, added, whole, origin = (c.to_numpy() for c in events.columns[-len(FLAGS) :])
-        compared = not self.key or bool((whole & ~added).any())  # else no deleted row can equal an added one
-        values = _numbered(rows.columns, origin) if compared else np.zeros(len(step), np.int64)
-        keys = _numbered([rows.column(place) for place in self.key], origin) if self.key else values
+        values = _Values([c for at, c in enumerate(rows.columns) if self.key and at not in self.key], origin)
+        keys = _numbered([rows.column(at) for at in self.key or range(rows.num_columns)], origin)
         order = order_by(keys, step, added)  # a step deletes, then adds
-        found = _Found(np.arange(len(step)), order, step, added, whole, keys, values)
-        if compared:
+        found = _Found(order, step[order], added[order], whole[order], keys[order], values)
+        rewrites = np.array([one.rewrites for one in self.steps])
+        strangers = found.keys_of_strangers(rewrites) if self.net and self.key else keys[:0]
+        if (whole & ~added).any():  # else no deleted row is known to equal an added one
             found = found.uncancelled()
         if not self.net:
             places, types, steps = found.every_step()
         elif self.key:
-            rewrites = np.array([one.rewrites for one in self.steps])
-            places, types, steps = found.net(_keys_of_strangers(order, step, added, keys, origin, rewrites))
+            places, types, steps = found.net(strangers)
         else:
             places, types, steps = found.difference(np.ones(len(found.places), bool), keyed=False)
         if not self.before:
@@ -120,6 +118,27 @@ def _numbered(columns: Sequence[pa.ChunkedArray], origin: Numbers) -> Numbers:
     return found
 
 
+@dataclass(frozen=True)
+class _Values:
+    """What rows of one key may differ in. Few rows are ever compared, so they are not numbered in advance."""
+
+    columns: Sequence[pa.ChunkedArray]
+    """All but the key; without a key none, since rows of one key number are equal then."""
+    origin: Numbers
+
+    def equal(self, left: Numbers, right: Numbers) -> Mask:
+        """Whether events have equal rows, by places in the events: pairs of the same key, whose columns were read."""
+        found: Mask = self.origin[left] == self.origin[right]
+        others = np.flatnonzero(~found)
+        found[others] = equal_rows(self.columns, left[others], right[others])
+        return found
+
+    def numbers(self, places: Numbers) -> Numbers:
+        """Numbers of rows, which are the same for equal rows of the same key."""
+        chosen = pa.array(places)
+        return row_numbers([column.take(chosen) for column in self.columns], len(places))
+
+
 def _cancelled(groups: Numbers, added: Mask, whole: Mask) -> Mask:
     """Pairs of a deleted and an added row of one group; rows whose columns were not all read are equal to none."""
     cancelled = np.zeros(len(groups), bool)
@@ -153,36 +172,33 @@ _Changes = tuple[Numbers, Numbers, Numbers]
 
 @dataclass(frozen=True)
 class _Found:
-    """Events, before and after equal rows of a step are cancelled."""
+    """Events by key and step, those of deleted rows first, before and after equal rows of a step are cancelled."""
 
     places: Numbers
-    order: Numbers
-    """By key and step."""
+    """Where each of them is in the table of events."""
     step: NDArray[np.int32]
     added: Mask
     whole: Mask
     key: Numbers
-    value: Numbers
+    values: _Values
 
     @cached_property
     def _visits(self) -> "_Visits":
-        return _Visits(self.key, self.step, self.added, self.order)
+        return _Visits(self.key, self.step, self.added)
 
     def uncancelled(self) -> "_Found":
         """What is left without equal rows of a step, one deleted and one added."""
-        gone = self._visits.cancelled(self.value, self.whole)
+        gone = self._visits.cancelled(self.places, self.values, self.whole)
         if not gone.any():
             return self
         left = np.flatnonzero(~gone)
-        order = (np.cumsum(~gone) - 1)[self.order[~gone[self.order]]]
         return _Found(
             self.places[left],
-            order,
             self.step[left],
             self.added[left],
             self.whole[left],
             self.key[left],
-            self.value[left],
+            self.values,
         )
 
     def every_step(self) -> _Changes:
@@ -201,8 +217,8 @@ class _Found:
         visit = self._visits
         several = (visit.deleted > 1) | (visit.added > 1)
         follows = visit.key[1:] == visit.key[:-1]
-        another = visit.deletes_another_row(self.value, self.whole)
-        several[1:] |= follows & ((visit.deleted[1:] != visit.added[:-1]) | another[1:])
+        another = visit.deletes_another_row(self.places, self.values, self.whole)
+        several[1:] |= (follows & (visit.deleted[1:] != visit.added[:-1])) | another[1:]
         many = np.zeros(int(self.key.max()) + 1, bool)
         many[visit.key[several]] = True
         many[strangers[strangers < len(many)]] = True
@@ -215,9 +231,11 @@ class _Found:
         row_after = row_before.copy()
         row_before[self.key[old]], row_after[self.key[new]] = old, new
         both = (row_before >= 0) & (row_after >= 0)
-        same = both.copy()
-        left, right = row_before[both], row_after[both]
-        same[both] = (self.value[left] == self.value[right]) & self.whole[left] & self.whole[right]
+        same = np.zeros(len(many), bool)
+        both_read = np.flatnonzero(both)
+        both_read = both_read[self.whole[row_before[both_read]] & self.whole[row_after[both_read]]]
+        left, right = self.places[row_before[both_read]], self.places[row_after[both_read]]
+        same[both_read] = self.values.equal(left, right)
         chosen = np.r_[old, new]
         chosen = chosen[~same[self.key[chosen]]]
         newest = np.zeros(len(many), np.int64)
@@ -228,6 +246,21 @@ class _Found:
             return simple
         others = self.difference(many[self.key], keyed=True)
         return tuple(np.concatenate(pair) for pair in zip(simple, others, strict=True))  # type: ignore[return-value]
+
+    def keys_of_strangers(self, rewrites: Numbers) -> Numbers:
+        """Keys of which a step deletes a row in another place than the one that the last step before it added.
+
+        A rewrite of files between the two steps may have moved the row. Rows that a step only moves itself are events,
+        too.
+        """
+        key, step, added = self.key, self.step, self.added
+        pairs = (key[1:] == key[:-1]) & added[:-1] & ~added[1:] & (step[:-1] < step[1:])
+        earlier = np.flatnonzero(pairs)
+        later = earlier + 1
+        unmoved = rewrites[step[earlier]] == rewrites[step[later]]
+        moved = self.values.origin[self.places[earlier]] != self.values.origin[self.places[later]]
+        found: Numbers = key[later[unmoved & moved]]
+        return found
 
     def difference(self, chosen: Mask, *, keyed: bool) -> _Changes:
         """The difference of added and deleted rows as multisets. Raises TerminalError if they are not known."""
@@ -240,8 +273,8 @@ class _Found:
                 detail="Which of them were deleted is known from all of their columns only.",
                 hint="Ask for before images, for every step, or name a key that identifies rows.",
             )
-        key, value, step, added = self.key[index], self.value[index], _numbers(self.step[index]), self.added[index]
-        group = paired(key, value)
+        key, step, added = self.key[index], _numbers(self.step[index]), self.added[index]
+        group = paired(key, self.values.numbers(self.places[index]))
         gone = _cancelled(group, added, np.ones(len(index), bool))
         newest = np.zeros(int(key.max()) + 1, np.int64)
         np.maximum.at(newest, key, step)
@@ -254,20 +287,6 @@ class _Found:
         return self.places[index[left]], _types(added[left], update), newest[key[left]]
 
 
-def _keys_of_strangers(
-    order: Numbers, step: NDArray[np.int32], added: Mask, key: Numbers, origin: Numbers, rewrites: Numbers
-) -> Numbers:
-    """Keys of which a step deletes a row in another place than the one that the last step before it added.
-
-    A rewrite of files between the two steps may have moved the row. Rows that a step only moves itself are events, too.
-    """
-    pairs = order[:-1], order[1:]
-    follows = (key[pairs[0]] == key[pairs[1]]) & added[pairs[0]] & ~added[pairs[1]] & (step[pairs[0]] < step[pairs[1]])
-    unmoved = rewrites[step[pairs[0]]] == rewrites[step[pairs[1]]]
-    found: Numbers = key[pairs[1][follows & unmoved & (origin[pairs[0]] != origin[pairs[1]])]]
-    return found
-
-
 def _types(added: Mask, update: Mask) -> Numbers:
     found: Numbers = np.where(update, np.where(added, _POSTIMAGE, _PREIMAGE), np.where(added, _INSERT, _DELETE)).astype(
         np.int64
@@ -276,46 +295,46 @@ def _types(added: Mask, update: Mask) -> Numbers:
 
 
 class _Visits:
-    """The steps that touch a key, ordered by key and step. `order` is that of the events: by key, step and added."""
+    """The steps that touch a key, ordered by key and step, of events in the same order, deleted rows first."""
 
-    def __init__(self, key: Numbers, step: NDArray[np.int32], added: Mask, order: Numbers) -> None:
-        self._order, self._step, self._added = order, step, added
-        keys, steps = key[order], step[order]
-        starts = np.r_[True, (keys[1:] != keys[:-1]) | (steps[1:] != steps[:-1])] if len(order) else np.zeros(0, bool)
+    def __init__(self, key: Numbers, step: NDArray[np.int32], added: Mask) -> None:
+        self._added = added
+        starts = np.r_[True, (key[1:] != key[:-1]) | (step[1:] != step[:-1])] if len(key) else np.zeros(0, bool)
         self._first = np.flatnonzero(starts)
-        self._size = np.diff(np.r_[self._first, len(order)])
-        self.key, self.step = keys[self._first], _numbers(steps[self._first])
-        self.added = np.diff(np.r_[0, np.cumsum(added[order])][np.r_[self._first, len(order)]])
+        ends = np.r_[self._first[1:], len(key)] if len(key) else self._first
+        self._size = ends - self._first
+        self.key, self.step = key[self._first], _numbers(step[self._first])
+        self.added = np.add.reduceat(added, self._first, dtype=np.int64) if len(key) else self._size
         self.deleted = self._size - self.added
 
-    @property
+    @cached_property
     def of_event(self) -> Numbers:
         """The visit of each event."""
-        found = np.empty(len(self._order), np.int64)
-        found[self._order] = np.repeat(np.arange(len(self._size)), self._size)
-        return found
+        return np.repeat(np.arange(len(self._size)), self._size)
 
-    def cancelled(self, value: Numbers, whole: Mask) -> Mask:
+    def cancelled(self, places: Numbers, values: _Values, whole: Mask) -> Mask:
         """Pairs of a deleted and an added row with the same values, all of which were read."""
-        found = np.zeros(len(self._order), bool)
-        update = self._first[(self.deleted == 1) & (self.added == 1)]
-        old, new = self._order[update], self._order[update + 1]
-        same = (value[old] == value[new]) & whole[old] & whole[new]
+        found = np.zeros(len(places), bool)
+        old = self._first[(self.deleted == 1) & (self.added == 1)]
+        old = old[whole[old] & whole[old + 1]]
+        new = old + 1
+        same = values.equal(places[old], places[new])
         found[old[same]] = found[new[same]] = True
         several = (self.deleted > 0) & (self.added > 0) & (self._size > 2)
-        rest = self._order[np.repeat(several, self._size)]
+        rest = np.flatnonzero(several[self.of_event])
         if len(rest):
-            groups = paired(_numbers(self._step[rest]), value[rest])
+            groups = paired(self.of_event[rest], values.numbers(places[rest]))
             found[rest] = _cancelled(groups, self._added[rest], whole[rest])
         return found
 
-    def deletes_another_row(self, value: Numbers, whole: Mask) -> Mask:
+    def deletes_another_row(self, places: Numbers, values: _Values, whole: Mask) -> Mask:
         """Whether the deleted row is known not to be the one that the visit before added: a key with several rows.
 
         Of visits with several deleted or added rows, any of them may be taken.
         """
         found = np.zeros(len(self.key), bool)
-        old, new = self._order[self._first], self._order[self._first + self._size - 1]  # a step deletes, then adds
+        old, new = self._first, self._first + self._size - 1  # a step deletes, then adds
         known = (self.deleted > 0) & whole[old]
-        found[1:] = known[1:] & (self.added[:-1] > 0) & (value[old[1:]] != value[new[:-1]])
+        later = 1 + np.flatnonzero(known[1:] & (self.added[:-1] > 0) & (self.key[1:] == self.key[:-1]))
+        found[later] = ~values.equal(places[old[later]], places[new[later - 1]])
         return found

@@ -1,4 +1,4 @@
-"""Numbers rows so that equal rows, and only those, have the same number.
+"""Numbers rows so that equal rows, and only those, have the same number; compares pairs of rows.
 
 Null equals null and NaN equals NaN; 0.0 and -0.0 differ, since a reader of the table can tell them apart. Lists and
 maps are equal if their items are, in order. Every column is one vectorized pass; only lists and maps are visited one
@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _LARGE = 1 << 31
 """Texts of more bytes do not fit one array with short offsets."""
@@ -30,6 +31,19 @@ def row_numbers(columns: Sequence[pa.ChunkedArray], rows: int) -> Numbers:
     if len(wholes) == 1:
         return value_numbers(wholes[0])
     return _numbered([word for whole in wholes for word in _words(whole)], rows)
+
+
+def equal_rows(columns: Sequence[pa.ChunkedArray], left: Numbers, right: Numbers) -> Mask:
+    """Whether each row of `left` equals the one of `right`, by places. Pairs that differ are not compared further."""
+    agree = np.arange(len(left))
+    for column in sorted(columns, key=lambda column: not _is_fixed(column.type)):
+        if not len(agree):
+            break
+        both = _words(_whole(column.take(pa.array(np.concatenate([left[agree], right[agree]])))))
+        agree = agree[np.logical_and.reduce([word[: len(agree)] == word[len(agree) :] for word in both])]
+    found = np.zeros(len(left), bool)
+    found[agree] = True
+    return found
 
 
 def paired(left: Numbers, right: Numbers) -> Numbers:
@@ -117,6 +131,11 @@ def _words(values: pa.Array) -> list[Numbers]:
         whole = values.view(pa.int64() if kind.bit_width == _WORD_BITS else pa.int32()) if _is_wide(kind) else values
         return [*_nulls(values), whole.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)]
     return [value_numbers(values)]
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    """Whether values are compared without numbering them first."""
+    return bool(pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_floating(kind))
 
 
 def _is_wide(kind: pa.DataType) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class FileDeletes:
 
 
 class TaskDeletes:
-    """Deletes of the files of one task."""
+    """Deletes of the files of one task. Several threads may ask for positions: a file is loaded by one of them."""
 
     def __init__(self, target: ReadTarget, files: Sequence[ScanFile]) -> None:
         self._target = target
@@ -67,6 +68,7 @@ class TaskDeletes:
                     self._members.setdefault(_group(delete), {})[delete] = None
         self._sets: dict[_Group, KeySet] = {}
         self._positions: dict[str, dict[str, Positions]] = {}
+        self._loading: dict[str, Lock] = {}
 
     def of(self, file: ScanFile) -> FileDeletes:
         """The deletes of one of the files. Raises OSError, TerminalError."""
@@ -125,7 +127,10 @@ class TaskDeletes:
             return decode_vector(self.vector_in(delete))
         known = self._positions.get(delete.path)
         if known is None:
-            known = self._positions[delete.path] = self._by_path(delete)
+            with self._loading.setdefault(delete.path, Lock()):
+                known = self._positions.get(delete.path)
+                if known is None:
+                    known = self._positions[delete.path] = self._by_path(delete)
         return known.get(path, NOTHING)
 
     def vector_in(self, delete: DeleteFile) -> bytes:
@@ -144,14 +149,21 @@ def positions_by_path(
 ) -> dict[str, Positions]:
     """The positions in a position delete file by data file, for `wanted` data files or all. Raises OSError."""
     with _opened(location, io_properties, read_dictionary=[_PATH]) as parquet:
-        table = parquet.read([_PATH, _POSITION])
+        table = parquet.read([_PATH, _POSITION], use_threads=False)
     positions, paths = table.column(_POSITION).to_numpy(), table.column(_PATH)
     if wanted is None:
         wanted = list(dict.fromkeys(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist()))
     numbers = _file_numbers(paths, wanted)
-    by_file = np.argsort(numbers, kind="stable")
-    found, cuts = np.unique(numbers[by_file], return_index=True)
-    parts = zip(found.tolist(), np.split(positions[by_file], cuts[1:]), strict=True) if len(found) else ()
+    if not len(numbers):
+        return {}
+    cuts = 1 + np.flatnonzero(np.diff(numbers))
+    firsts = np.r_[0, cuts]
+    if len(set(numbers[firsts].tolist())) < len(firsts):  # the deletes of a file do not follow each other
+        by_file = np.argsort(numbers, kind="stable")
+        positions, numbers = positions[by_file], numbers[by_file]
+        cuts = 1 + np.flatnonzero(np.diff(numbers))
+        firsts = np.r_[0, cuts]
+    parts = zip(numbers[firsts].tolist(), np.split(positions, cuts), strict=True)
     return {wanted[number]: part for number, part in parts if number >= 0}
 
 
@@ -162,14 +174,14 @@ def paths_named(location: str, io_properties: Mapping[str, str]) -> frozenset[st
     return frozenset(path for chunk in paths.chunks for path in chunk.dictionary.to_pylist())
 
 
-def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int64]:
+def _file_numbers(paths: pa.ChunkedArray, wanted: Sequence[str]) -> NDArray[np.int32]:
     """The index of each path in `wanted`, -1 for others; each distinct path is looked up once."""
     known = pa.array(wanted, pa.string())
     chunks = [
         pc.index_in(chunk.dictionary.cast(pa.string()), value_set=known).fill_null(-1).take(chunk.indices)
         for chunk in paths.chunks
     ]
-    numbers: NDArray[np.int64] = pa.chunked_array(chunks, pa.int32()).to_numpy().astype(np.int64)
+    numbers: NDArray[np.int32] = pa.chunked_array(chunks, pa.int32()).to_numpy()
     return numbers
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import DataFrame, SparkSession
 
 import calve
@@ -52,6 +54,21 @@ def test_one_task_reads_a_small_range_as_several_tasks_do(
         assert found
         assert repr(found) == repr(ordered(rows_of(large)))
     made.table.close()
+
+
+def test_a_small_range_of_a_table_with_dots_in_names_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    schema = Schema(
+        NestedField(1, "the.id", LongType(), required=True),
+        NestedField(2, "v", StringType(), required=False),
+        identifier_field_ids=[1],
+    )
+    made = ForeignTable(tmp_path, schema)
+    made.commit(made.data([{"the.id": 1, "v": "a"}]))
+    for columns, names in ((None, ["the.id", "v"]), (["the.id"], ["the.id"])):
+        found = calve.changes(spark, made.ref, columns=columns)
+        assert found.columns == [*names, *CHANGE_COLUMNS]
+        assert [tuple(row)[:-3] for row in found.collect()] == [(1, *(["a"] if "v" in names else []), "insert")]
+    made.close()
 
 
 def explained(frame: DataFrame) -> str:

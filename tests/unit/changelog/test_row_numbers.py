@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from calve.changelog import row_numbers as numbering
-from calve.changelog.row_numbers import order_by, row_numbers
+from calve.changelog.row_numbers import equal_rows, order_by, row_numbers
 
 VALUES: dict[pa.DataType, Callable[[int], Any]] = {
     pa.int64(): lambda n: n - 1,
@@ -58,6 +58,17 @@ def test_rows_are_numbered_by_their_first_occurrence_even_if_all_hashes_are_equa
         columns = rows_of(rng, kinds, rng.choice([0, 1, 40]))
         count = len(columns[0])
         assert row_numbers(columns, count).tolist() == first_occurrences(columns), (seed, kinds)
+
+
+def test_two_rows_are_equal_if_they_would_have_the_same_number() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        kinds = rng.sample(list(VALUES), rng.randint(0, 4))
+        columns = rows_of(rng, kinds, 40)
+        left, right = (np.array([rng.randrange(40) for _ in range(rng.choice([0, 200]))], np.int64) for _ in range(2))
+        left, right = left[: len(right)], right[: len(left)]
+        numbers = row_numbers(columns, 40)
+        assert equal_rows(columns, left, right).tolist() == (numbers[left] == numbers[right]).tolist(), (seed, kinds)
 
 
 def test_rows_are_ordered_by_several_columns_whether_or_not_one_number_can_hold_them() -> None:

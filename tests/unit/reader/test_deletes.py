@@ -1,9 +1,15 @@
 """Which rows are left, by the rules of the specification: sequence numbers, partitions, specs, kinds of deletes."""
 
+import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +18,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
+import calve.reader.deletes
+from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
+from calve.model.scan import DeleteFile, DeleteKind, ScanFile
+from calve.reader.deletes import TaskDeletes, positions_by_path
 from calve.reader.local import read_here
 from tests.support.foreign import ForeignTable, in_order
 
@@ -111,6 +121,48 @@ def test_position_deletes_for_many_files_are_told_apart(plain: ForeignTable) -> 
     plain.commit(*files)
     plain.commit(plain.positions([(files[0], 0), (files[2], 2)]), plain.positions([(files[0], 0), (files[0], 1)]))
     assert ids(plain) == [2, 10, 11, 12, 20, 21]
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_positions_are_found_whether_or_not_those_of_a_file_follow_each_other(
+    tmp_path: Path, *, ascending: bool
+) -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        rows = [(rng.choice("abcd"), position) for position in range(rng.choice([0, 1, 40]))]
+        rows = sorted(rows) if ascending else rows
+        path = tmp_path / f"{seed}.parquet"
+        columns = {"file_path": [name for name, _ in rows], "pos": [position for _, position in rows]}
+        schema = pa.schema([("file_path", pa.string()), ("pos", pa.int64())])
+        pq.write_table(pa.table(columns, schema), path, row_group_size=7)
+        for wanted in (None, ["c", "z", "a"]):
+            found = positions_by_path(path.as_uri(), {}, wanted)
+            names = {name for name, _ in rows if wanted is None or name in wanted}
+            expected = {name: [position for one, position in rows if one == name] for name in names}
+            assert {name: positions.tolist() for name, positions in found.items()} == expected
+
+
+def test_threads_that_need_the_same_deletes_read_their_file_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, reads = 8, list[str]()
+    began = Barrier(threads)
+
+    def read(location: str, _: object, wanted: Sequence[str]) -> dict[str, Any]:
+        reads.append(location)
+        return dict.fromkeys(wanted, np.arange(3))
+
+    def ask(deletes: TaskDeletes, path: str) -> list[int]:
+        began.wait(timeout=60)
+        return list(deletes.positions_in(delete, path))
+
+    monkeypatch.setattr(calve.reader.deletes, "positions_by_path", read)
+    delete = DeleteFile(DeleteKind.POSITION, "deletes", 1, 3, 1)
+    for _ in range(20):
+        files = [ScanFile(f"data{number}", 1, 3, 1, deletes=(delete,)) for number in range(threads)]
+        deletes = TaskDeletes(ReadTarget(pa.schema([])), files)
+        with ThreadPoolExecutor(threads) as pool:
+            asked = [pool.submit(ask, deletes, file.path) for file in files]
+            assert [one.result() for one in asked] == [[0, 1, 2]] * threads
+    assert len(reads) == 20
 
 
 def test_positions_count_over_row_groups(plain: ForeignTable) -> None:
