@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from calve.model.scan import EVERYTHING, AllOf, AnyOf, ColumnComparison, ComparisonOperator, Condition
+from calve.spark.version import java_class
 
 Where = str | Column
 
@@ -74,7 +75,7 @@ def exact_condition(frame: DataFrame, where: Where) -> Condition | None:
 
 def _names_current_values(frame: DataFrame) -> bool:
     """Whether a query names the time, the user and the like, which Spark replaces by constants when it runs."""
-    patterns: Any = frame.sparkSession._jvm.org.apache.spark.sql.catalyst.trees.TreePattern  # type: ignore[union-attr] # noqa: SLF001 - plans have no Python API
+    patterns = java_class(frame.sparkSession._jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")  # noqa: SLF001 - plans have no Python API
     analyzed = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
     return bool(analyzed.containsPattern(patterns.CURRENT_LIKE()))
 

@@ -26,6 +26,7 @@ from calve.errors import TerminalError
 from calve.model.numbers import whole_number
 from calve.spark.java import find_java
 from calve.spark.session_log import open_log, watch_log
+from calve.spark.version import remember_classes
 
 _LOOPBACK = "127.0.0.1"
 _GIB = 1 << 30
@@ -68,6 +69,7 @@ def embedded_session(home: Path, *, master: str = "local[*]", conf: Mapping[str,
             with _environment(_variables(home, settings)):
                 context = SparkContext(conf=spark_conf, gateway=_gateway(spark_conf, log))
                 watch_log(home)
+                remember_classes(context._jvm)  # noqa: SLF001 - it has no public name
                 return SparkSession(context)
         except (PySparkException, Py4JError, OSError) as error:
             _end_jvm()

@@ -27,6 +27,9 @@ from calve.errors import InvalidInput
 
 _VERSION = tuple(map(int, pyspark.__version__.split(".")[:2]))
 _OLD = _VERSION < (4, 0)
+_CLASSIC = "org.apache.spark.sql" if _OLD else "org.apache.spark.sql.classic"
+_SHORT_NAMES = ("PythonRDD", "PythonSQLUtils", "PythonUtils", "SerDeUtil", "SimplePythonFunction")
+"""Classes of packages that PySpark imports into its view of the JVM."""
 _ZONE: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 _VARIANT: type | None = getattr(T, "VariantType", None)
 _INTERVALS: tuple[type, ...] = (T.AnsiIntervalType, *filter(None, [getattr(T, "CalendarIntervalType", None)]))
@@ -134,33 +137,45 @@ def quiet_analysis() -> Iterator[None]:
 # ---- the JVM
 
 
+def java_class(jvm: Any, name: str) -> Any:
+    """A class by its full name, in one request.
+
+    Of `jvm.org.apache.spark.C` the JVM would look for a class `org`, then for `org.apache` and so on, each in all jars.
+    """
+    return getattr(jvm, name)
+
+
+def remember_classes(jvm: Any) -> None:
+    """Look up once what PySpark asks for by short names with nearly every frame: each time takes about half a ms."""
+    vars(jvm).update({name: getattr(jvm, name) for name in _SHORT_NAMES})
+
+
 def frames_of(jvm: Any) -> Any:
     """The JVM class whose `ofRows` makes a frame from a plan."""
-    sql = jvm.org.apache.spark.sql
-    return sql.Dataset if _OLD else sql.classic.Dataset
+    return java_class(jvm, f"{_CLASSIC}.Dataset")
 
 
 def expression_of(jvm: Any, column: Column) -> Any:
     """The expression of a column."""
     java: Any = column._jc  # noqa: SLF001 - the way to the plans
-    return java.expr() if _OLD else jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(java)
+    return java.expr() if _OLD else java_class(jvm, f"{_CLASSIC}.ExpressionUtils").expression(java)
 
 
 def column_of(jvm: Any, expression: Any) -> Column:
     """An expression as a column."""
     if _OLD:
-        return Column(jvm.org.apache.spark.sql.Column(expression))
+        return Column(java_class(jvm, "org.apache.spark.sql.Column")(expression))
     classic = importlib.import_module("pyspark.sql.classic.column")
-    found: Column = classic.Column(jvm.org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    found: Column = classic.Column(java_class(jvm, f"{_CLASSIC}.ExpressionUtils").column(expression))
     return found
 
 
 def inlined_ctes(jvm: Any) -> Any:
     """The rule that inlines common table expressions."""
     name = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
-    (constructor,) = jvm.java.lang.Class.forName(name).getConstructors()
+    (constructor,) = java_class(jvm, "java.lang.Class").forName(name).getConstructors()
     always, others = True, [False] * (constructor.getParameterCount() - 1)  # of 3.5 to 4.3: none, one, two
-    return jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(always, *others)
+    return java_class(jvm, name)(always, *others)
 
 
 def in_own_session(frame: DataFrame, settings: Mapping[str, str]) -> DataFrame:

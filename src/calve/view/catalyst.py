@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from calve.spark.sqltext import ident
-from calve.spark.version import frames_of, inlined_ctes
+from calve.spark.version import frames_of, inlined_ctes, java_class
 
 Node = Any
 """A LogicalPlan or an Expression of the JVM."""
@@ -60,22 +60,27 @@ def referenced(expression: Node) -> set[int]:
     return {column_id(e) for e in walk(expression) if kind(e) == "AttributeReference"}
 
 
+_SQL = "org.apache.spark.sql"
+_PLANS = f"{_SQL}.catalyst.plans"
+
+
 class Catalyst:
     """Builds plans and expressions in the JVM. Every call is a round trip, so classes are looked up once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         jvm: Any = spark._jvm  # noqa: SLF001 - the only access to plans
-        sql = jvm.org.apache.spark.sql
-        plans, expressions = sql.catalyst.plans, sql.catalyst.expressions
         state = spark._jsparkSession.sessionState()  # noqa: SLF001 - as above
         self._state, self._parser = state, state.sqlParser()
-        self._skip_commands = sql.execution.CommandExecutionMode.SKIP()
+        self._skip_commands = java_class(jvm, f"{_SQL}.execution.CommandExecutionMode").SKIP()
         self._inline = inlined_ctes(jvm)
-        self._dataset, self._project, self._filter = frames_of(jvm), plans.logical.Project, plans.logical.Filter
-        self._left_outer = plans.JoinType.apply("leftouter")
-        self._if, self._and, self._alias = expressions.If, expressions.And, expressions.Alias
-        self._option, self._list, self._to_seq = jvm.scala.Option, jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
+        self._dataset = frames_of(jvm)
+        self._project, self._filter = (java_class(jvm, f"{_PLANS}.logical.{name}") for name in ("Project", "Filter"))
+        self._left_outer = java_class(jvm, f"{_PLANS}.JoinType").apply("leftouter")
+        names = ("If", "And", "Alias")
+        self._if, self._and, self._alias = (java_class(jvm, f"{_SQL}.catalyst.expressions.{name}") for name in names)
+        self._option, self._list = java_class(jvm, "scala.Option"), java_class(jvm, "java.util.ArrayList")
+        self._to_seq = jvm.PythonUtils.toSeq
         self._none, self._empty = self._option.apply(None), self.seq([])
         self._texts: dict[str, Node] = {}
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.java_gateway import JavaClass, JVMView
 from pyspark.sql import SparkSession
 
 from calve.spark.session import embedded_session
+from calve.spark.version import java_class
 from tests.support.jvm import QUICK
 
 FIRST_STEPS = """
@@ -17,6 +19,7 @@ import json
 import sys
 from pathlib import Path
 from calve.spark.session import embedded_session
+from calve.spark.version import java_class
 
 spark = embedded_session(Path(sys.argv[1]), master="local[2]", conf=json.loads(sys.argv[2]))
 assert spark.range(100).repartition(2).count() == 100
@@ -31,6 +34,7 @@ import sys
 from pathlib import Path
 from calve.errors import TerminalError
 from calve.spark.session import embedded_session
+from calve.spark.version import java_class
 
 try:
     embedded_session(Path(sys.argv[1]), master="local[1]", conf={"spark.driver.memory": "lots"})
@@ -105,3 +109,15 @@ def test_workers_import_from_files_and_not_from_archives_of_spark(spark: SparkSe
 
     frame = spark.range(0, 1, 1, 1).mapInArrow(imported_from, "path string")
     assert [row.path for row in frame.collect()] == ["none"]
+
+
+def test_classes_that_every_frame_needs_are_looked_up_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(JVMView, "__getattr__", lambda _, name: asked.append(name))
+    for name in ("PythonRDD", "PythonUtils", "SerDeUtil", "SimplePythonFunction"):
+        assert isinstance(getattr(spark._jvm, name), JavaClass)
+    assert not asked
+    assert java_class(spark._jvm, "java.lang.Class") is None
+    assert asked == ["java.lang.Class"], "one request, not one for each part of the name"

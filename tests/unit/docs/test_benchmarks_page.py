@@ -154,7 +154,7 @@ def test_every_script_of_the_suites_exists_and_keeps_results_with_the_harness() 
 
 
 def test_the_suite_lists_commands_of_scripts_that_exist() -> None:
-    listing = [sys.executable, ROOT / "benchmarks/suite.py", "--list"]
+    listing = [sys.executable, str(ROOT / "benchmarks/suite.py"), "--list"]
     printed = subprocess.run(listing, check=True, capture_output=True, text=True).stdout.splitlines()
     assert len(printed) > 20
     assert all((ROOT / line.split()[1]).exists() for line in printed)
