@@ -135,7 +135,7 @@ ROWS = (
         *("foreachBatch + MERGE INTO", "`foreachBatch` and `MERGE INTO`"),
     ),
     Row(
-        "the last 100,000 changes of 5M rows, calve's planning not counted: spread, clustered keys",
+        "the last 100,000 changes of 5M rows: spread, clustered keys",
         "changes",
         ("10 x 10,000 changes of 5,000,000 rows, spread", "10 x 10,000 changes of 5,000,000 rows, clustered"),
         ("calve.changes",),
