@@ -1,12 +1,13 @@
 """Registers the table of a sink with the metastore: columns, location, key, frontier, rows.
 
 The thread that watches the sink does this periodically and at the end, never as part of a commit. If the metastore
-fails, the sink continues.
+fails, the sink continues, and the next time comes after the usual interval.
 """
 
 import json
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,8 @@ EVERY: Final = 60.0
 ATTEMPTS: Final = 10
 
 _log = logging.getLogger("calve")
+_turn = threading.Lock()
+"""Sinks of a process register one after the other: they would only win races against each other."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,14 @@ class TableRegistration:
 
     def _register_now(self, status: Status) -> None:
         try:
-            with Metastore(MetastoreConfig.load(self._written.home, os.environ), clock=self._clock) as metastore:
+            with _turn, Metastore(MetastoreConfig.load(self._written.home, os.environ), clock=self._clock) as metastore:
                 tables = open_tables(metastore)
                 _register(tables, self._written, status.frontier)
                 copy_lines(tables, self._written.home)
         except Exception as error:  # noqa: BLE001 - the table is correct without its metadata, and the sink continues
             _log.warning("could not register table %s with the metastore: %s", self._written.spec.table, error)
-        self._registered = status.commits
+        else:
+            self._registered = status.commits
 
 
 def _register(tables: Component[TableUnit], written: RegisteredTable, frontier: str) -> None:
