@@ -5,8 +5,8 @@ source) or `partitions` (a streaming source with Kafka-like offsets). The proces
 is committed, prints its status as JSON, and exits like the command line. `CALVE_FAULTS` arms failpoints,
 `CALVE_TEST_DELETES` and `CALVE_TEST_KEY_INDEX` are options of the sink, `CALVE_TEST_NOTES` is the folder for records of
 syncs. With `CALVE_TEST_BESIDE` processes beside this one rewrite files, however few. `CALVE_TEST_AWAITS` is a failpoint
-of a thread in the background: the source keeps its last checkpoint until it is reached, so that a sink which is fast
-today does not end before.
+of a thread in the background, and a share of the changes: the source keeps the rest until the point is reached, so that
+a sink which is fast today neither ends before nor leaves nothing to later runs.
 """
 
 import json
@@ -31,7 +31,7 @@ from calve.model.spec import Envelope
 from calve.pipeline import start
 from calve.pipeline.query import Query, exit_code
 from calve.pipeline.sink import Sink
-from calve.source.generator import Orders, offsets_at
+from calve.source.generator import Orders, position_of
 from calve.source.port import Source
 from calve.storage.state import StateStore
 from tests.faults.where import TABLE, Where
@@ -64,7 +64,7 @@ def watch(point: str) -> threading.Event:
 
 @dataclass(frozen=True)
 class Counted:
-    """A source that notes every range that it is read for, and keeps the last one until a failpoint is reached."""
+    """A source that notes every range that it is read for, and keeps the last ones until a failpoint is reached."""
 
     definition: Orders
     file: Path
@@ -77,13 +77,14 @@ class Counted:
     def open(self, store: StateStore, clock: Clock) -> Source:
         opened = self.definition.open(store, clock)
         frame, arrow_records = opened.frame, opened.arrow_records
-        last = offsets_at(self.definition.rows + (self.definition.changes or 0))
-        awaited = watch(self.awaits) if self.awaits else None
+        point, _, share = self.awaits.partition(" ")
+        given = int(float(share or 1) * (self.definition.rows + (self.definition.changes or 0)))
+        awaited = watch(point) if point else None
 
         def note(start: Offsets, end: Offsets) -> None:
             with self.file.open("a") as reads:
                 reads.write(f"{start} {end}\n")
-            if awaited and end == last:
+            if awaited and position_of(end) >= given:
                 awaited.wait(AWAITED_SECONDS)
 
         def counted(spark: SparkSession, start: Offsets, end: Offsets) -> DataFrame:

@@ -55,22 +55,23 @@ class Survives(Protocol):
     def __call__(self, sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None: ...
 
 
-def runs_of(sink: Sink, steps: list[str], deletes: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Steps that are reached, each with the encoding of its run."""
+def runs_of(sink: Sink, steps: list[str], deletes: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Steps that are reached, each with the options of its run: its encoding, and what its source waits for."""
     encodings = deletes or [sink.where.deletes]
     reached = [step for step in steps if set(encodings) != {"equality"} or not step.startswith("resolve.")]
-    return zip(reached, cycle(encodings))
+    for number, (step, encoding) in enumerate(zip(reached, cycle(encodings), strict=False), start=1):
+        yield step, {"CALVE_TEST_DELETES": encoding, **awaited(step, number / len(reached))}
 
 
-def awaited(step: str) -> dict[str, str]:
-    """The option of a run that must reach a step of a thread in the background."""
+def awaited(step: str, share: float) -> dict[str, str]:
+    """The option of a run that must reach a step of a thread in the background before it reads more than a share."""
     point, _, _ = step.partition(":")
-    return {"CALVE_TEST_AWAITS": point} if point.startswith(IN_BACKGROUND) else {}
+    return {"CALVE_TEST_AWAITS": f"{point} {share}"} if point.startswith(IN_BACKGROUND) else {}
 
 
 def survives_kills(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
-    for step, encoding in runs_of(sink, steps, deletes):
-        ended = sink.run(f"{step}=kill", CALVE_TEST_DELETES=encoding, **awaited(step), **options)
+    for step, of_run in runs_of(sink, steps, deletes):
+        ended = sink.run(f"{step}=kill", **of_run, **options)
         assert ended.code == KILLED, f"{step} was not reached: {ended}"
     ended = sink.run(**options)
     assert ended.code == 0, ended.stderr + str(ended.report)
@@ -78,8 +79,8 @@ def survives_kills(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **
 
 
 def survives_deaths(sink: Sink, steps: list[str], deletes: Sequence[str] = (), **options: str) -> None:
-    for step, encoding in runs_of(sink, steps, deletes):
-        assert sink.die(step, CALVE_TEST_DELETES=encoding, **awaited(step), **options), f"{step} was not reached"
+    for step, of_run in runs_of(sink, steps, deletes):
+        assert sink.die(step, **of_run, **options), f"{step} was not reached"
     sink.finish(**options)
     sink.check(spark=True)
 
