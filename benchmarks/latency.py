@@ -2,12 +2,13 @@
 
     PYTHONPATH=. python benchmarks/latency.py [--intervals 1 10] [--seconds 60] [--rate 5000] [--warm 20]
 
-A file with `--rate` / 10 records is put into a folder ten times a second; each record has the time when it was made.
-Both systems keep a table equal to the records by key, and commit at the interval: calve with `COMMIT INTERVAL`, Spark's
-Structured Streaming with a trigger of that time and `MERGE INTO` in `foreachBatch`. They run one after the other. The
-latency of a record is the time of the snapshot whose data files contain it, as the table's metadata states, minus its
-own time. Records of the first `--warm` seconds after the first commit do not count: JVMs are cold. DuckDB compares the
-table with the last record of every key.
+A file with `--rate` / 10 records is put into a folder ten times a second; all its records have the time when it was
+made, and one of them a key of its own. Both systems keep a table equal to the records by key, and commit at the
+interval: calve with `COMMIT INTERVAL`, Spark's Structured Streaming with a trigger of that time and `MERGE INTO` in
+`foreachBatch`. They run one after the other. The latency of a record is the time of the first snapshot with the row
+that only its file has, as the table's metadata states, minus its own time: it counts even if a later record of its key
+is in the same snapshot. Files of the first `--warm` seconds after the first commit do not count: JVMs are cold. DuckDB
+compares the table with the last record of every key.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from upserts import Peer
 
 SYSTEMS = {"calve": "calve", "merge": "foreachBatch + MERGE INTO"}
 KEYS = 20_000
+"""Higher keys are those of files: each has one."""
 FILES_PER_SECOND = 10
 
 
@@ -58,9 +60,11 @@ class Producer(threading.Thread):
     def _put(self, number: int) -> None:
         count = self._rate // FILES_PER_SECOND
         made = time.time_ns() // 1_000_000
+        keys = self._rng.integers(0, KEYS, count)
+        keys[0] = KEYS + number
         table = pa.table(
             {
-                "id": self._rng.integers(0, KEYS, count),
+                "id": keys,
                 "made": np.full(count, made),
                 "op": np.full(count, "u"),
                 "seq": np.arange(count) + number * count,
@@ -71,32 +75,26 @@ class Producer(threading.Thread):
         hidden.rename(self._folder / f"{number:06d}.parquet")
 
 
-def latencies(location: str, since_ms: int) -> tuple[list[float], int]:
-    """Seconds of every record that was made since then, and the number of commits that have them."""
+def latencies(location: str, since_ms: int, per_file: int) -> tuple[list[float], int]:
+    """Seconds of every record that was made since then, and the number of commits that made them visible."""
     table = StaticTable.from_metadata(location)
-    found: list[float] = []
+    found: dict[int, float] = {}
     commits = 0
-    for snapshot in table.metadata.snapshots:
+    for snapshot in sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0):
         if snapshot.summary is None or snapshot.summary.operation == Operation.REPLACE:
             continue
         files = [
-            entry.data_file.file_path
+            entry.data_file.file_path.removeprefix("file://").removeprefix("file:")
             for manifest in snapshot.manifests(table.io)
             if manifest.added_snapshot_id == snapshot.snapshot_id and manifest.content == ManifestContent.DATA
             for entry in manifest.fetch_manifest_entry(table.io)
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
         ]
-        made = [
-            value
-            for file in files
-            for value in pq.read_table(file.removeprefix("file://").removeprefix("file:"), columns=["made"])["made"]
-            .to_numpy()
-            .tolist()
-            if value >= since_ms
-        ]
-        commits += bool(made)
-        found += [(snapshot.timestamp_ms - value) / 1000 for value in made]
-    return found, commits
+        rows = [row for file in files for row in pq.read_table(file, filters=[("id", ">=", KEYS)]).to_pylist()]
+        new = {row["id"]: row["made"] for row in rows if row["id"] not in found and row["made"] >= since_ms}
+        commits += bool(new)
+        found |= {key: (snapshot.timestamp_ms - made) / 1000 for key, made in new.items()}
+    return [seconds for seconds in found.values() for _ in range(per_file)], commits
 
 
 def check(location: str, incoming: Path) -> str:
@@ -128,7 +126,7 @@ def measure(results: Recording, case: Case, side: str, interval: float, given: a
         if wrong := check(location, incoming):
             results.disqualify(case, SYSTEMS[side], wrong)
             return
-        seconds, commits = latencies(location, since)
+        seconds, commits = latencies(location, since, given.rate // FILES_PER_SECOND)
         spread = Spread(tuple(seconds))
         percentiles = [spread.percentile(percent) for percent in range(1, 100)]
         p50, p99 = spread.median, spread.percentile(99)
