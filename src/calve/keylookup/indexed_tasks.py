@@ -36,14 +36,14 @@ from calve.model.files import WrittenFile
 from calve.model.scan import DeleteFile, ScanFile
 from calve.reader.key_positions import KeyMemory, PositionFinder
 from calve.reader.key_sets import distinct
-from calve.spark.owners import OWNED, at_owners, by_owner, received, sent
+from calve.spark.owners import SENT, Shuffle, by_owner, received
 from calve.spark.tasks import Tasks
 from calve.storage.state import StateStore
 
 RANGE_KEYS = 1_000_000
 """About the most keys that a task looks up: a few hundred megabytes with short keys."""
 GROUP_ROWS = 20_000_000
-"""The most rows of the data files of a task, unless one file has more: a bit of memory for each."""
+"""About the most rows of the data files of a task, unless one file has more: a bit of memory for each."""
 _FILE_SHIFT, _POSITION = np.uint64(32), np.uint64(0xFFFF_FFFF)
 _FAILURE = "rows could not be looked up in the key index"
 
@@ -117,9 +117,10 @@ class TaskLookup:
             return TaskAnswer()
         tasks = Tasks(_FAILURE, self.discard)
         numbers = spark.range(0, len(self.keys), 1, len(self.keys)).toDF("owner")
-        keys = tasks.through(numbers, partial(sent, self.split_keys), OWNED)
-        places = tasks.through(at_owners(keys, self.ranges), partial(sent, self.find_places), OWNED)
-        answers = tasks.over(at_owners(places, len(self.groups)), self.write)
+        to_ranges, to_groups = Shuffle(self.ranges), Shuffle(len(self.groups))
+        keys = tasks.through(numbers, partial(to_ranges.send, self.split_keys), SENT)
+        places = tasks.through(to_ranges.at_owners(keys), partial(to_groups.send, self.find_places), SENT)
+        answers = tasks.over(to_groups.at_owners(places), self.write)
         whole = TaskAnswer()
         for answer in answers:
             whole = whole.plus(answer)
@@ -228,17 +229,17 @@ class TaskLookup:
         return np.repeat(np.arange(len(self.groups)), [len(group) for group in self.groups])
 
 
-def file_owners(files: Sequence[ScanFile], parallelism: int) -> Iterator[tuple[ScanFile, ...]]:
+def file_owners(files: Sequence[ScanFile], parallelism: int) -> list[tuple[ScanFile, ...]]:
     """Group data files for tasks; those of a partition are adjacent, so that their deletes share files."""
-    most = min(GROUP_ROWS, -(-sum(file.rows for file in files) // max(1, parallelism)))
-    group: list[ScanFile] = []
+    total = sum(file.rows for file in files)
+    count = min(len(files), max(parallelism, -(-total // GROUP_ROWS)))
+    groups: list[list[ScanFile]] = [[] for _ in range(count)]
+    before = 0
     for file in sorted(files, key=lambda f: (f.spec_id, repr(f.partition), f.path)):
-        if group and sum(f.rows for f in group) + file.rows > most:
-            yield tuple(group)
-            group = []
-        group.append(file)
-    if group:
-        yield tuple(group)
+        middle = before + file.rows / 2
+        groups[min(count - 1, int(middle * count / max(1, total)))].append(file)
+        before += file.rows
+    return [tuple(group) for group in groups if group]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from calve.errors import TransientError
 from calve.keylookup.index.words import range_of
 from calve.model.change import BAD
-from calve.spark.owners import OWNED, at_owners, by_owner, received, sent
+from calve.spark.owners import SENT, Shuffle, by_owner, received
 from calve.spark.tasks import Tasks
 from calve.spark.version import arrow_schema_of
 from calve.storage.state import NewRecords, StateStore, delete_unreferenced
@@ -91,8 +91,9 @@ class TotalsUpdate:
     def run(self, additions: DataFrame) -> PartsAnswer:
         """Add them in tasks. Raises LostPiece, TransientError, TerminalError."""
         tasks = Tasks(f'totals of view "{self.view}" could not be updated', self.discard)
-        split = tasks.through(additions, partial(sent, self.split), OWNED)
-        return answer_of(tasks.over(at_owners(split, self.ranges), self.write), self.store)
+        shuffle = Shuffle(self.ranges)
+        split = tasks.through(additions, partial(shuffle.send, self.split), SENT)
+        return answer_of(tasks.over(shuffle.at_owners(split), self.write), self.store)
 
     def discard(self, answer: PartsAnswer) -> None:
         """Remove the parts of a task whose job failed."""

@@ -15,7 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from calve.keylookup.index.words import bounds_of_range, range_of
 from calve.keylookup.indexed_tasks import TaskAnswer, TaskLookup
 from calve.model.spec import KeyIndexUse
-from calve.spark.owners import sent
+from calve.spark.owners import Shuffle
 from tests.support.foreign import Row
 from tests.support.keyed import KeyedTable
 from tests.unit.keylookup.test_index import manifest_of, places
@@ -28,7 +28,7 @@ def shuffled(batches: Iterable[pa.RecordBatch], partitions: int, rng: random.Ran
     """As Spark's shuffle: everything of an owner goes to one partition, in any order."""
     found: list[Batches] = [[] for _ in range(partitions)]
     for batch in batches:
-        found[batch.column(0)[0].as_py() * 7 % partitions].append(batch)
+        found[batch.column(1)[0].as_py() * 7 % partitions].append(batch)
     for members in found:
         rng.shuffle(members)
     return found
@@ -40,13 +40,15 @@ def run_here(work: TaskLookup, rng: random.Random) -> TaskAnswer:
         return TaskAnswer()
     work = pickle.loads(pickle.dumps(work))
 
-    def step(act: Callable[..., Iterator[tuple[int, object]]], inputs: Sequence[Batches]) -> Iterator[pa.RecordBatch]:
+    def step(
+        act: Callable[..., Iterator[tuple[int, object]]], inputs: Sequence[Batches], owners: int
+    ) -> Iterator[pa.RecordBatch]:
         for batches in inputs:
-            yield from sent(act, batches)
+            yield from Shuffle(owners).send(act, batches)
 
     numbers = [[pa.RecordBatch.from_pydict({"owner": [number]})] for number in range(len(work.keys))]
-    keys = shuffled(step(work.split_keys, numbers), work.ranges, rng)
-    found = shuffled(step(work.find_places, keys), len(work.groups), rng)
+    keys = shuffled(step(work.split_keys, numbers, work.ranges), work.ranges, rng)
+    found = shuffled(step(work.find_places, keys, len(work.groups)), len(work.groups), rng)
     answer = TaskAnswer()
     for number, batches in enumerate(found):
         answer = answer.plus(work.write(batches, str(number)))
@@ -101,8 +103,8 @@ def test_a_damaged_part_is_told_to_every_task_so_that_none_takes_its_answer_for_
     work = TaskLookup.of(scan, runs, table.state, "n", 2)
     assert len(work.groups) > 1
     numbers = [pa.RecordBatch.from_pydict({"owner": [number]}) for number in range(len(work.keys))]
-    keys = list(sent(work.split_keys, numbers))
-    places_of = shuffled(sent(work.find_places, keys), len(work.groups), random.Random(1))
+    keys = list(Shuffle(work.ranges).send(work.split_keys, numbers))
+    places_of = shuffled(Shuffle(len(work.groups)).send(work.find_places, keys), len(work.groups), random.Random(1))
     answers = [work.write(batches, str(number)) for number, batches in enumerate(places_of)]
     assert [answer.lost for answer in answers] == [{lost}] * len(work.groups)
     assert not any(answer.is_complete for answer in answers)

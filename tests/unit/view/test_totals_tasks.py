@@ -20,7 +20,7 @@ from calve.keylookup.index.words import range_of
 from calve.model.change import BAD
 from calve.model.checkpoint import CheckpointIdentity, canonical_offsets, offsets_digest
 from calve.reader.resources import NO_MEMORY, MemoryBudget
-from calve.spark.owners import sent
+from calve.spark.owners import Shuffle
 from calve.storage.state import LocalState, StateStore
 from calve.view import blocks, totals_tasks
 from calve.view.blocks import GroupPart, HashSelection, LostPiece, PieceContents, encoded_part, group_hashes, rows_after
@@ -75,8 +75,8 @@ def run_here(update: TotalsUpdate, piece: pa.Table, rng: random.Random) -> Parts
     rows = piece.append_column(BAD, pa.nulls(piece.num_rows, pa.string()))
     moved: list[list[pa.RecordBatch]] = [[] for _ in range(rng.randint(1, update.ranges))]
     for batch in rows.to_batches(max_chunksize=max(1, piece.num_rows // 3)):
-        for part in sent(update.split, [batch]):
-            moved[part.column(0)[0].as_py() * 7 % len(moved)].append(part)
+        for part in Shuffle(update.ranges).send(update.split, [batch]):
+            moved[part.column(1)[0].as_py() * 7 % len(moved)].append(part)
     for members in moved:
         rng.shuffle(members)
     return answer_of([update.write(batches, str(number)) for number, batches in enumerate(moved)], update.store)
