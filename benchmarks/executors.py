@@ -31,6 +31,7 @@ from calve.keylookup.indexed import IndexedSearch, IndexLimits
 from calve.keylookup.resolver import DriverLimits, PositionResolver
 from calve.pipeline import start
 from calve.spark.session import embedded_session
+from calve.write import native_files
 from tests.support.names import replace_by
 from tests.support.servers.cluster import started
 
@@ -47,6 +48,7 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
     by_tasks = IndexLimits(rows=0, taken_rows=0, merged_rows=0, keys=0)
     replace_by(start, "IndexedSearch", partial(IndexedSearch, limits=by_tasks))
     replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
+    replace_by(native_files, "_ROWS_PER_DELETE_FILE", options.changes // 4)  # several key files, as of larger batches
     (home / "cluster").mkdir()
     cluster = started(home / "cluster", home / "hidden", workers)
     try:
