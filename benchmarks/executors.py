@@ -1,6 +1,6 @@
 """What a second executor brings: batches on a standalone cluster with one and with two workers of one core each.
 
-    PYTHONPATH=. python benchmarks/executors.py [--rows 4000000] [--changes 2000000] [--batches 4]
+    PYTHONPATH=. python benchmarks/executors.py [--rows 4000000] [--changes 2000000] [--batches 4] [--share 0.5]
 
 A table is loaded, and gets batches of changes of uniform keys, each too large for the driver: Spark tasks write the
 files, find the rows to delete and write the deletes. With `searched` they read the key columns of the table, with
@@ -8,8 +8,9 @@ files, find the rows to delete and write the deletes. With `searched` they read 
 would be its own work. A batch of a million narrow changes is one task on any cluster (`write/batch.py`), so these have
 two million: two row groups to read, and two tasks that write. Seconds are those of the phases of a commit in which
 tasks work (`write`, `index`, `lookup`), medians of all batches but the first. The bar: with two workers at most 1/1.7
-of the time with one. It means something on a machine with at least three cores and nothing else to do: driver, master
-and source take a part of one.
+of the time with one. Driver, master and source take a part of a core, too, so the machine needs at least three, and
+nothing else to do. On a smaller one, `--share` limits every worker with all its processes to a share of a core: with
+0.5, two of them and a driver have a machine of two cores for themselves. The driver is then twice as fast as a worker.
 
 Every table is read by DuckDB and compared with what the changes say.
 """
@@ -19,10 +20,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cpu_share import CpuShare
 from growth import CHECK, PATIENCE, Bench, Incoming, Truth, run_batches
 from harness import Case, add_arguments, recording
 
@@ -50,8 +53,19 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
     replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
     replace_by(native_files, "_ROWS_PER_DELETE_FILE", options.changes // 4)  # several key files, as of larger batches
     (home / "cluster").mkdir()
+    with ExitStack() as limits:
+        limited = range(workers) if options.share < 1 else ()
+        shares = [limits.enter_context(CpuShare(f"worker-{number}", options.share)) for number in limited]
+        return _on_cluster(home, workers, shares, options)
+
+
+def _on_cluster(
+    home: Path, workers: int, shares: list[CpuShare], options: argparse.Namespace
+) -> dict[str, dict[str, list[float]]]:
     cluster = started(home / "cluster", home / "hidden", workers)
     try:
+        for share, worker in zip(shares, cluster.workers, strict=False):  # before they start executors
+            share.add(worker.pid)
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -84,6 +98,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--changes", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     add_arguments(parser)
@@ -95,7 +110,7 @@ def main() -> None:
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as home:
             command = [sys.executable, __file__, "--workers", str(workers), "--home", home]
-            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "batches")]
+            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "batches", "share")]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"the run with {workers} workers failed")
@@ -104,7 +119,9 @@ def main() -> None:
         for way, steps in STEPS.items():
             for step in steps:
                 one, two = found[1][way][step], found[2][way][step]
-                name = f"{step}, {way}: {options.changes:,} changes into {options.rows:,} rows"
+                size = f"{options.changes:,} changes into {options.rows:,} rows"
+                limit = f", workers of {options.share:g} cores" if options.share < 1 else ""
+                name = f"{step}, {way}: {size}{limit}"
                 case = Case(name, "s", "one worker", CHECK)
                 results.add(case, "one worker", one)
                 results.add(case, "two workers", two)
