@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,8 @@ from calve.reader.splits import read_tasks
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 
+_PARTS = 4
+"""Parts of a search for each thread, so that none waits long for the others."""
 FORGETFUL = KeyMemory()
 """Remembers nothing."""
 
@@ -74,9 +77,9 @@ def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[RowPo
         return []
     with reading("keys of the batch"):
         finder.prepare(files)
-    splits = [split for task in read_tasks(files, THREADS) for split in task.splits]
+    tasks = read_tasks(files, _PARTS * THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
-        return _joined(pool.map(finder.find, splits))
+        return _joined(chain.from_iterable(pool.map(lambda task: finder.find(task.splits), tasks)))
 
 
 def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, ...]:
@@ -108,7 +111,7 @@ class _TaskSearch:
 
     def find(self, task: ReadTask, _attempt: str) -> list[RowPositions]:
         finder = PositionFinder(self.target, task.files, KeyMemory())
-        return _joined(map(finder.find, task.splits))
+        return _joined(finder.find(task.splits))
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Remove the files of a task after another task of its job failed."""
