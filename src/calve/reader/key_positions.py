@@ -35,6 +35,8 @@ from calve.spark.failures import own_file_failure
 _Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
 _Columns = dict[int, pa.ChunkedArray]
 _POSITION_BYTES = 8
+_VALUE_BYTES = 16
+"""Of a value of a key column, roughly."""
 _FEW = 100
 """From one row in this many on, flags are set for a file as a whole."""
 
@@ -216,6 +218,11 @@ class KeyMemory:
         """Whether the ids of rows of a file are known without opening it."""
         known = self.of(path)
         return known.ids is not None or known.states_ids is False
+
+    def has_room(self, values: int) -> bool:
+        """Whether this many more values of key columns can be remembered, if they are not long."""
+        with self._lock:
+            return self._key_bytes + values * _VALUE_BYTES <= self._limits.key_bytes
 
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
