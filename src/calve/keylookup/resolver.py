@@ -79,7 +79,7 @@ class PositionResolver:
         self._remembered = KeyMemory(MEMORY, memory)
         self._last: KeyScan | None = None
         self._reaches_most = False
-        """Whether the last lookup searched most files of the table: the next one will most likely search its new files."""
+        """Whether the last lookup searched most files of the table: then the next one will search the new ones, too."""
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
