@@ -88,7 +88,10 @@ class _Events:
 
     @classmethod
     def joined(cls, parts: Sequence["_Events"]) -> "_Events":
-        """All events, ordered by position and then by step."""
+        """All events, ordered by position and then by step; so are those of each part."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) == 1:
+            return parts[0]
         positions = np.concatenate([part.positions for part in parts] or [np.empty(0, np.int64)])
         steps = np.concatenate([part.steps for part in parts] or [np.empty(0, np.int32)])
         added = np.concatenate([part.added for part in parts] or [np.empty(0, bool)])

@@ -20,6 +20,7 @@ from calve.keylookup.search import (
     SparkJobs,
     find_by_tasks,
     merge_deletes,
+    read_keys_ahead,
     reading,
     replace_vectors,
     search_by_tasks,
@@ -77,12 +78,15 @@ class PositionResolver:
         self._limits, self._timed = limits, timed
         self._remembered = KeyMemory(MEMORY, memory)
         self._last: KeyScan | None = None
+        self._reaches_most = False
+        """Whether the last lookup searched most files of the table: then the next one will search the new ones, too."""
 
     def resolve(
         self, state: TableState, keys: Sequence[Manifest], commit_id: str, added: Sequence[Manifest] = ()
     ) -> ResolvedDeletes:
         with self._timed("plan"):
             scan = self._table.plan_keys(state, keys, added)
+        self._reaches_most = False
         if not scan.candidates:
             return ResolvedDeletes()
         self._retain(scan)
@@ -110,7 +114,7 @@ class PositionResolver:
             return self._index.ask(scan, state, asking)
 
     def look_ahead(self) -> None:
-        """Index files that were added to the table since the last lookup, before the next one.
+        """Index files that were added to the table since the last lookup, or read their keys, before the next one.
 
         Raises TransientError, TerminalError.
         """
@@ -125,6 +129,9 @@ class PositionResolver:
         for candidate in scan.candidates:
             if candidate.file.path in self._last.live:
                 finder.look_ahead(candidate.file)
+        if self._reaches_most and self._limits.allow(scan):
+            files = [c.file for c in scan.candidates if c.file.path in new]
+            read_keys_ahead(files, scan.target, scan.key_ids, self._remembered)
 
     def prepared(self, files: Sequence[WrittenFile]) -> tuple[Run, ...]:
         """Index files that are about to be added to the table; `adopt` the runs once they are.
@@ -161,7 +168,9 @@ class PositionResolver:
 
     def _search_here(self, scan: KeyScan) -> list[RowPositions]:
         finder = PositionFinder(scan.target, [c.file for c in scan.candidates], self._remembered)
-        return search_here(files_matching_keys(scan, finder) if scan.candidates else (), finder)
+        files = files_matching_keys(scan, finder) if scan.candidates else ()
+        self._reaches_most = 2 * len(files) > len(scan.live)
+        return search_here(files, finder)
 
     def _searches(self, scan: KeyScan, name: str) -> Iterator[Search]:
         for number, keys in enumerate(rounds(scan.keys, self._limits.round_keys)):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +29,17 @@ from calve.iceberg.schema.readable import ReadTarget
 from calve.model.files import WrittenFile
 from calve.model.scan import ContentId, DeleteFile, DeleteKind, ReadTask, ScanFile
 from calve.reader.deletes import TaskDeletes, paths_named, positions_by_path
-from calve.reader.key_positions import KeyMemory, PositionFinder
+from calve.reader.key_positions import KeyMemory, PositionFinder, key_columns
 from calve.reader.key_sets import distinct
 from calve.reader.resources import THREADS
 from calve.reader.splits import read_tasks
 from calve.spark.failures import own_file_failure
 from calve.spark.tasks import Tasks
 
+_PARTS = 4
+"""Parts of a search for each thread, so that none waits long for the others."""
+_OPEN_AT_ONCE = 8
+"""Files that are opened at the same time; matters for object stores only."""
 FORGETFUL = KeyMemory()
 """Remembers nothing."""
 
@@ -74,9 +79,26 @@ def search_here(files: Sequence[ScanFile], finder: PositionFinder) -> list[RowPo
         return []
     with reading("keys of the batch"):
         finder.prepare(files)
-    splits = [split for task in read_tasks(files, THREADS) for split in task.splits]
+    tasks = read_tasks(files, _PARTS * THREADS)
     with ThreadPoolExecutor(THREADS) as pool:
-        return _joined(pool.map(finder.find, splits))
+        return _joined(chain.from_iterable(pool.map(lambda task: finder.find(task.splits), tasks)))
+
+
+def read_keys_ahead(
+    files: Sequence[ScanFile], target: ReadTarget, key_ids: tuple[int, ...], remembered: KeyMemory
+) -> None:
+    """Remember the key columns of files that a lookup will search, if there is room. Raises TransientError."""
+    if not remembered.has_room(sum(file.rows for file in files) * len(key_ids)):
+        return
+
+    def read(file: ScanFile) -> None:
+        with reading("keys of new files"):
+            for _ in key_columns(target, file, key_ids, remembered):
+                pass
+
+    with ThreadPoolExecutor(max(THREADS, _OPEN_AT_ONCE)) as pool:
+        for _ in pool.map(read, files):
+            pass
 
 
 def search_by_tasks(search: Search, spark: SparkSession) -> tuple[WrittenFile, ...]:
@@ -108,7 +130,7 @@ class _TaskSearch:
 
     def find(self, task: ReadTask, _attempt: str) -> list[RowPositions]:
         finder = PositionFinder(self.target, task.files, KeyMemory())
-        return _joined(map(finder.find, task.splits))
+        return _joined(finder.find(task.splits))
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         """Remove the files of a task after another task of its job failed."""

@@ -25,7 +25,7 @@ from calve.iceberg.files.vectors import NOTHING, DeletedRows, Positions, decode_
 from calve.iceberg.schema.readable import ROW_ID, ReadTarget
 from calve.model.scan import ContentId, DeleteFile, DeleteKind, FileSplit, ScanFile
 from calve.reader.deletes import TaskDeletes
-from calve.reader.key_sets import KeySet
+from calve.reader.key_sets import KeySet, distinct
 from calve.reader.projection import Projection
 from calve.reader.resources import UNBOUNDED, MemoryBudget
 from calve.reader.row_groups import GroupBounds
@@ -35,6 +35,8 @@ from calve.spark.failures import own_file_failure
 _Keys = tuple[tuple[tuple[int, ...], KeySet], ...]
 _Columns = dict[int, pa.ChunkedArray]
 _POSITION_BYTES = 8
+_VALUE_BYTES = 16
+"""Of a value of a key column, roughly."""
 _FEW = 100
 """From one row in this many on, flags are set for a file as a whole."""
 
@@ -217,6 +219,11 @@ class KeyMemory:
         known = self.of(path)
         return known.ids is not None or known.states_ids is False
 
+    def has_room(self, values: int) -> bool:
+        """Whether this many more values of key columns can be remembered, if they are not long."""
+        with self._lock:
+            return self._key_bytes + values * _VALUE_BYTES <= self._limits.key_bytes
+
     def keep_columns(self, known: _Known, name: tuple[int, tuple[int, ...]], columns: _Columns) -> None:
         """Remember the key columns of a row group if there is room."""
         size = _size(columns)
@@ -310,24 +317,91 @@ class PositionFinder:
         if self._remembered.of(file.path).gone is not None:
             self.deleted(file)
 
-    def find(self, split: FileSplit) -> RowPositions:
-        """Live rows with the keys in a split. Raises TransientError, TerminalError."""
-        with _searching(split.file):
-            return RowPositions(split.file, self._positions(split))
+    def find(self, splits: Iterable[FileSplit]) -> list[RowPositions]:
+        """Live rows with the keys in splits, those of one split together. Raises TransientError, TerminalError."""
+        found: list[tuple[FileSplit, list[Positions]]] = []
+        comparisons: dict[int, _Comparison] = {}
+        for split in splits:
+            found.append((split, []))
+            with _searching(split.file):
+                self._compare(split, found[-1][1], comparisons)
+        for comparison in comparisons.values():
+            comparison.finish()
+        return [RowPositions(split.file, self._live(split.file, parts)) for split, parts in found if parts]
 
-    def _positions(self, split: FileSplit) -> Positions:
+    def _compare(self, split: FileSplit, found: list[Positions], comparisons: dict[int, "_Comparison"]) -> None:
+        """Compare the rows of a split, or leave them to be compared with those of the next ones."""
         keys = self.keys_of(split.file)
         with ExitStack() as stack:
             groups = _FileGroups(self._target, split.file, [ids for ids, _ in keys], self._remembered, stack)
-            found = [
-                _matching(groups, number, keys, split.file.sequence_number) + group.first
-                for number, group in enumerate(groups.all())
-                if split.start <= group.offset < split.end
-            ]
-        matching = np.concatenate(found) if found else NOTHING
-        if not len(matching):
-            return NOTHING
-        return matching[~self._remembered.deleted(split.file, self._deletes).at(matching)]
+            for number, group in enumerate(groups.all()):
+                if not split.start <= group.offset < split.end:
+                    continue
+                for ids, wanted in keys:
+                    bounds = [group.bounds.get(field_id) for field_id in ids]
+                    if all(ends is None or wanted.reaches(at, ends) for at, ends in enumerate(bounds)):
+                        columns = groups.columns(number, ids)
+                        comparison = comparisons.setdefault(id(wanted), _Comparison(wanted))
+                        rows = _ComparedRows(
+                            [columns[field_id] for field_id in ids], group, split.file.sequence_number, found
+                        )
+                        comparison.add(rows)
+
+    def _live(self, file: ScanFile, parts: Sequence[Positions]) -> Positions:
+        matching = parts[0] if len(parts) == 1 else distinct(np.concatenate(parts))
+        with _searching(file):
+            return matching[~self._remembered.deleted(file, self._deletes).at(matching)]
+
+
+_COMPARED_ROWS = 100_000
+"""From this many rows on, keys are compared: of many small files together, since each comparison has a price."""
+
+
+@dataclass(frozen=True)
+class _ComparedRows:
+    """The key columns of a row group."""
+
+    columns: Sequence[pa.ChunkedArray]
+    group: _Group
+    sequence_number: int
+    found: list[Positions]
+    """Gets the positions of rows with a key."""
+
+
+class _Comparison:
+    """Compares row groups of several files with the same keys."""
+
+    def __init__(self, keys: KeySet) -> None:
+        self._keys = keys
+        self._waiting: list[_ComparedRows] = []
+        self._rows = 0
+
+    def add(self, rows: _ComparedRows) -> None:
+        """Compare the rows, at once or later."""
+        self._waiting.append(rows)
+        self._rows += rows.group.rows
+        if self._rows >= _COMPARED_ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Compare all rows that wait."""
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        if not waiting:
+            return
+        sizes = [one.group.rows for one in waiting]
+        columns = [
+            pa.chunked_array([chunk for one in waiting for chunk in one.columns[at].chunks], first.type)
+            for at, first in enumerate(waiting[0].columns)
+        ]
+        written = np.repeat([one.sequence_number for one in waiting], sizes)
+        matching = np.flatnonzero(self._keys.deleted(columns, written))
+        ends = np.cumsum(sizes)
+        cuts = np.searchsorted(matching, ends).tolist()
+        begin = 0
+        for one, first, end in zip(waiting, (ends - sizes).tolist(), cuts, strict=True):
+            if begin < end:
+                one.found.append(matching[begin:end] - (first - one.group.first))
+            begin = end
 
 
 @contextmanager
@@ -402,18 +476,6 @@ def _by_group(groups: "_FileGroups", positions: Positions) -> Iterator[tuple[int
 def _taken(groups: "_FileGroups", number: int, ids: tuple[int, ...], places: pa.Array) -> list[pa.ChunkedArray]:
     columns = groups.columns(number, ids)
     return [columns[field_id].take(places) for field_id in ids]
-
-
-def _matching(groups: "_FileGroups", number: int, keys: _Keys, sequence_number: int) -> Positions:
-    """The positions, relative to the row group, of rows with a key."""
-    group = groups.all()[number]
-    matching = np.zeros(group.rows, bool)
-    for ids, wanted in keys:
-        bounds = [group.bounds.get(field_id) for field_id in ids]
-        if all(found is None or wanted.reaches(at, found) for at, found in enumerate(bounds)):
-            columns = groups.columns(number, ids)
-            matching |= wanted.deleted([columns[field_id] for field_id in ids], sequence_number)
-    return np.flatnonzero(matching)
 
 
 class _FileGroups:

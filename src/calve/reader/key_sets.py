@@ -48,11 +48,12 @@ class KeySet:
     def __len__(self) -> int:
         return len(self._newest)
 
-    def deleted(self, columns: Columns, sequence_number: int) -> NDArray[np.bool_]:
-        """Which rows of a file with this sequence number are deleted."""
+    def deleted(self, columns: Columns, sequence_number: int | Numbers) -> NDArray[np.bool_]:
+        """Which rows of a file with this sequence number are deleted; or of several files, with one for each row."""
         numbers = self.numbers(columns)
         deleted: NDArray[np.bool_] = numbers != _MISSING
-        deleted[deleted] = self._newest[numbers[deleted]] > sequence_number
+        written = np.broadcast_to(sequence_number, numbers.shape)[deleted]
+        deleted[deleted] = self._newest[numbers[deleted]] > written
         return deleted
 
     def numbers(self, columns: Columns) -> Numbers:

@@ -25,6 +25,8 @@ BATCH_BYTES = 16 << 20
 """The approximate decoded size of a batch."""
 MAX_BATCH_ROWS = 65_536
 MIN_BATCH_ROWS = 256
+_THREADED_BYTES = 4 << 20
+"""Columns of fewer decoded bytes are read by one thread: to hand them to others takes longer than to decode them."""
 _LEAST_ROW_BYTES = 8
 """Of a few columns of a row; dictionaries make them smaller in files than in memory."""
 
@@ -178,9 +180,11 @@ def first_rows(parquet: pq.ParquetFile, group: int, columns: list[str], rows: in
     if not columns:
         yield rows_without_columns(rows)
         return
-    most = max(MIN_BATCH_ROWS, BATCH_BYTES // _row_bytes(parquet.metadata.row_group(group), columns))
+    row_bytes = _row_bytes(parquet.metadata.row_group(group), columns)
+    most = max(MIN_BATCH_ROWS, BATCH_BYTES // row_bytes)
     size, done = -(-rows // -(-rows // most)), 0
-    for batch in parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=len(columns) > 1):
+    threads = len(columns) > 1 and rows * row_bytes >= _THREADED_BYTES
+    for batch in parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=threads):
         yield batch
         done += batch.num_rows
         if done >= rows:

@@ -1,4 +1,4 @@
-"""Writes small batches: collects them on the driver as Arrow, unless they are there already, with two threads.
+"""Writes small batches: collects them on the driver as Arrow, unless they are there already, with a few threads.
 
 A shuffle and a Python task cost several tenths of a second before any work is done; `toArrow` of a small frame does
 not. The driver's share is bounded: by rows if the size is unknown, and always by `spark.driver.maxResultSize`.
@@ -19,6 +19,9 @@ from calve.write.data_files import FileNames, data_files, key_files, partitioner
 from calve.write.job import BatchTooLarge, ChangeColumns, WriteJob
 
 _THREADS = 2
+_PIECE_PARTITIONS = 16
+_PIECES = 8
+"""Rows of so many partitions or more are divided: to create a file takes longer than to write a few rows."""
 _RESULT_LIMIT = "spark.driver.maxResultSize"
 
 
@@ -58,18 +61,26 @@ def write_rows(
     def part(start: int) -> pa.Table:
         return changes.slice(start, step) if last is None else changes.take(last.slice(start, step))
 
-    with names.removed_on_failure(), ThreadPoolExecutor(max(_THREADS, os.cpu_count() or 1)) as pool:
+    threads = max(_PIECES if target.data_spec_json else _THREADS, os.cpu_count() or 1)
+    with names.removed_on_failure(), ThreadPoolExecutor(threads) as pool:
         taken = list(pool.map(part, range(0, rows, step)))
-        steps = (_write_data, _write_keys) if deletes else (_write_data,)
-        jobs = [pool.submit(write, rows, target, names) for rows in taken for write in steps]
-        return WriteResult(tuple(file for job in jobs for file in job.result()), changes.num_rows)
+        keys = [pool.submit(_write_keys, rows, target, names) for rows in taken if deletes]
+        pieces = [piece for clustered in pool.map(lambda rows: _clustered(rows, target), taken) for piece in clustered]
+        data = [pool.submit(_write_data, piece, target, names) for piece in pieces]
+        return WriteResult(tuple(file for job in (*data, *keys) for file in job.result()), changes.num_rows)
+
+
+def _clustered(part: pa.Table, target: WriteTarget) -> list[pa.Table]:
+    """The rows to write, by partition; of many partitions in several pieces, which are written at the same time."""
+    partitioner, kept = partitioner_for(target), upserts(part)
+    if partitioner is None:
+        return [kept]
+    return partitioner.pieces(partitioner.clustered(kept), _PIECE_PARTITIONS, _PIECES)
 
 
 def _write_data(part: pa.Table, target: WriteTarget, names: FileNames) -> tuple[WrittenFile, ...]:
-    partitioner = partitioner_for(target)
-    kept = upserts(part)
     with data_files(target, names) as out:
-        out.write(partitioner.clustered(kept) if partitioner else kept)
+        out.write(part)
     return out.files
 
 

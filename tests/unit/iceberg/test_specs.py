@@ -1,6 +1,7 @@
 """Specs of new tables, and partitions of rows, without Spark."""
 
 import math
+import random
 
 import pyarrow as pa
 import pytest
@@ -102,3 +103,17 @@ def test_rows_of_one_partition_come_together_in_their_order() -> None:
     runs = {values: run["id"].to_pylist() for values, run in partitioner.runs(partitioner.clustered(rows))}
     assert runs == {("a", 0): [1, 3], ("b", 0): [2], ("a", 10): [11, 12]}
     assert partitioner.folder(("ü/x", 10)) == "city=%C3%BC%2Fx/t=10"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pieces_are_all_rows_in_order_and_cut_between_partitions(seed: int) -> None:
+    rng = random.Random(seed)
+    partitioner = Partitioner(SCHEMA, PartitionSpec(PartitionField(1, 1000, TruncateTransform(10), "t")))
+    rows = pa.table({"id": [rng.randrange(rng.choice([5, 90])) for _ in range(rng.choice([0, 1, 50]))]})
+    clustered = partitioner.clustered(rows)
+    least, most = rng.randrange(1, 5), rng.randrange(1, 9)
+    pieces = partitioner.pieces(clustered, least, most)
+    assert [number for piece in pieces for number in piece["id"].to_pylist()] == clustered["id"].to_pylist()
+    partitions = [{values for values, _ in partitioner.runs(piece)} for piece in pieces]
+    assert sum(map(len, partitions)) == len(set().union(*partitions))
+    assert len(pieces) == 1 or (len(pieces) <= most and min(map(len, partitions)) >= least)

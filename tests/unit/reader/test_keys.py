@@ -48,13 +48,15 @@ def test_a_row_is_deleted_when_a_newer_delete_has_its_key(
 ) -> None:
     kinds, deletes, rows = case
     numbers = data.draw(st.lists(st.integers(1, 9), min_size=len(deletes), max_size=len(deletes)))
-    sequence_number = data.draw(st.integers(0, 9))
+    written = data.draw(st.lists(st.integers(0, 9), min_size=len(rows), max_size=len(rows)))
     keys = KeySet(columns(kinds, deletes), np.array(numbers, np.int64))
-    wanted = [
-        any(row == key and number > sequence_number for key, number in zip(deletes, numbers, strict=True))
-        for row in rows
-    ]
-    assert keys.deleted(columns(kinds, rows), sequence_number).tolist() == wanted
+
+    def is_deleted(row: tuple[Any, ...], age: int) -> bool:
+        return any(row == key and number > age for key, number in zip(deletes, numbers, strict=True))
+
+    wanted = [is_deleted(row, age) for row, age in zip(rows, written, strict=True)]
+    assert keys.deleted(columns(kinds, rows), np.array(written, np.int64)).tolist() == wanted
+    assert keys.deleted(columns(kinds, rows), 5).tolist() == [is_deleted(row, 5) for row in rows]
 
 
 def test_keys_are_kept_once_with_their_newest_delete() -> None:

@@ -82,10 +82,16 @@ class Partitioner:
         if not rows.num_rows:
             return
         values = [field.values(rows) for field in self._fields]
-        codes = _codes(values, rows.num_rows)
-        starts = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
+        starts = _starts(values, rows.num_rows)
         for start, end in zip(starts, [*starts[1:], rows.num_rows], strict=True):
             yield tuple(_plain(array[start].as_py()) for array in values), rows.slice(start, end - start)
+
+    def pieces(self, rows: pa.Table, least_runs: int, most: int) -> list[pa.Table]:
+        """Cut rows between runs into at most so many pieces, each of at least so many runs or the only one."""
+        starts = _starts([field.values(rows) for field in self._fields], rows.num_rows) if rows.num_rows else []
+        count = max(1, min(most, len(starts) // least_runs))
+        cuts = [*(starts[len(starts) * at // count] for at in range(1, count)), rows.num_rows]
+        return [rows.slice(start, end - start) for start, end in zip([0, *cuts], cuts, strict=False)]
 
     def folder(self, values: Values) -> str:
         """The folder of a partition, relative to the folder of all files."""
@@ -124,6 +130,12 @@ def _path(fields: tuple[Any, ...], field_id: int) -> tuple[str, ...]:
         if field.field_type.is_struct and (rest := _path(field.field_type.fields, field_id)):
             return (field.name, *rest)
     return ()
+
+
+def _starts(values: list[pa.Array], rows: int) -> list[int]:
+    """Where runs of rows of the same partition begin; there is at least one row."""
+    codes = _codes(values, rows)
+    return [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist()]
 
 
 def _codes(values: list[pa.Array], rows: int) -> npt.NDArray[np.int64]:

@@ -7,6 +7,7 @@ of paths are never truncated, so that readers see which data file a delete file 
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -37,6 +38,8 @@ OWN_FILE = 10_000
 """From this many deletes of one data file on, they get a separate file."""
 _MOST_ROWS = 5_000_000
 """The most deletes in one file; limits the memory of its writer and its readers."""
+_WRITES = 8
+"""Files that are written at the same time: to create one takes longer than to write its few rows."""
 _NAMESPACE = uuid.UUID("0c0d7f6e-6f0b-5a53-8d7a-706f736974e6")
 
 Positions = NDArray[np.int64]
@@ -81,18 +84,39 @@ def write_position_deletes(
     """
     locations = DataLocations(place.data_location.rstrip("/"), place.table_properties)
     unique = uuid.uuid5(_NAMESPACE, writer)
-    made: list[str] = []
-    written: list[WrittenFile] = []
+    contents = list(_files(found))
+    names = [locations.of(own_name(place.mark, f"{at:05d}-{unique}.parquet")) for at in range(len(contents))]
+    begun: list[str] = []
+
+    def write(name: str, members: Sequence[RowPositions]) -> WrittenFile:
+        begun.append(name)
+        return _write_file(members, name, place)
+
     try:
-        for members in _files(found):
-            made.append(locations.of(own_name(place.mark, f"{len(made):05d}-{unique}.parquet")))
-            written.append(_write_file(members, made[-1], place))
-            if wrote is not None:
-                wrote(made[-1], members)
+        written = _all_of(write, names, contents)
     except BaseException:
-        remove_new(made, place.io_properties, "writing deletes failed")
+        remove_new(begun, place.io_properties, "writing deletes failed")
         raise
-    return tuple(written)
+    if wrote is not None:
+        for name, members in zip(names, contents, strict=True):
+            wrote(name, members)
+    return written
+
+
+def _all_of(
+    write: Callable[[str, Sequence[RowPositions]], WrittenFile],
+    names: Sequence[str],
+    contents: Sequence[Sequence[RowPositions]],
+) -> tuple[WrittenFile, ...]:
+    """Write several files at a time: a table may need one for each of its partitions. None is begun after a failure."""
+    if len(names) <= 1:
+        return tuple(map(write, names, contents))
+    with ThreadPoolExecutor(min(_WRITES, len(names))) as pool:
+        try:
+            return tuple(pool.map(write, names, contents))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _files(found: Iterable[RowPositions]) -> Iterator[list[RowPositions]]:

@@ -343,7 +343,6 @@ class _Planner:
     def __init__(self, table: Table, manifests: ManifestCache, pruning: Pruning) -> None:
         self._table, self._manifests, self._pruning = table, manifests, pruning
         self._fields = every_field(table).fields
-        self._listed: dict[int, list[ManifestFile]] = {}
         self._indexes: dict[int, DeleteIndex] = {}
         self._entries: dict[_FileId, ManifestEntry] = {}
         self._transitions: dict[_FileId, list[Transition]] = {}
@@ -407,14 +406,8 @@ class _Planner:
         return DeleteIndex(entries, self._table.specs(), self._fields)
 
     def _lines(self, snapshot: Snapshot | None, content: ManifestContent) -> list[ManifestFile]:
-        number = 0 if snapshot is None else snapshot.snapshot_id
-        listed = self._listed.get(number)
-        if listed is None:
-            listed = [line.manifest for line in self._manifests.lines_of(self._table.io, snapshot)]
-            while len(self._listed) > 1:  # of the step before
-                del self._listed[next(iter(self._listed))]
-            self._listed[number] = listed
-        return [manifest for manifest in listed if manifest.content is content]
+        lines = self._manifests.lines_of(self._table.io, snapshot)
+        return [line.manifest for line in lines if line.manifest.content is content]
 
     def _differing(self, parent: Snapshot | None, snapshot: Snapshot, content: ManifestContent) -> "_Difference":
         old, new = self._lines(parent, content), self._lines(snapshot, content)
