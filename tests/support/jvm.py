@@ -11,6 +11,8 @@ QUICK = {
         [
             "-XX:TieredStopAtLevel=1",  # no time for the optimising compiler
             "-XX:+UseSerialGC",
+            "-XX:ReservedCodeCacheSize=256m",  # else generated classes fill it, and code is swept for room
+            "-XX:MetaspaceSize=256m",  # else the heap is collected several times while Spark's classes are loaded
             *([f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:cds=off"] if CLASSES.exists() else []),
         ]
     ),
