@@ -17,3 +17,8 @@ QUICK = {
         ]
     ),
 }
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+
+LASTING = QUICK | {_OPTIONS: f"{QUICK[_OPTIONS]} -XX:CompileThresholdScaling=0.2"}
+"""For a JVM that many tests share: to compile early costs it a second and saves more."""
