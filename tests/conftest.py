@@ -14,7 +14,7 @@ from calve import faults
 from calve.spark.session import embedded_session
 from tests.support import placing
 from tests.support.changes import Death
-from tests.support.jvm import QUICK
+from tests.support.jvm import LASTING
 from tests.support.memory import keep_files_in_memory, remove_at_exit
 from tests.support.progress import ProgressLines
 from tests.support.readers import stop_iceberg_process
@@ -85,7 +85,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> placing
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One local Spark for all tests of a worker, without any Iceberg jar."""
-    session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]", conf=QUICK)
+    session = embedded_session(tmp_path_factory.mktemp("spark-home"), master="local[2]", conf=LASTING)
     yield session
     session.stop()
 

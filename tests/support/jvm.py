@@ -11,7 +11,14 @@ QUICK = {
         [
             "-XX:TieredStopAtLevel=1",  # no time for the optimising compiler
             "-XX:+UseSerialGC",
+            "-XX:ReservedCodeCacheSize=256m",  # else generated classes fill it, and code is swept for room
+            "-XX:MetaspaceSize=256m",  # else the heap is collected several times while Spark's classes are loaded
             *([f"-XX:SharedArchiveFile={CLASSES}", "-Xlog:cds=off"] if CLASSES.exists() else []),
         ]
     ),
 }
+
+_OPTIONS = "spark.driver.extraJavaOptions"
+
+LASTING = QUICK | {_OPTIONS: f"{QUICK[_OPTIONS]} -XX:CompileThresholdScaling=0.2"}
+"""For a JVM that many tests share: to compile early costs it a second and saves more."""
