@@ -74,7 +74,8 @@ CREATE SINK orders FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "o
   WITH (ON BAD ROW = 'dead letter');
 """
 SHOP_CLAIMS = {
-    "calve status --check [SINK] [--max-lag 5m] [--max-commit-age 2h] [--running] [--json]": '"orders": "running"',
+    "calve status --check [SINK] [--max-lag 5m] [--max-commit-age 2h] "
+    "[--max-poll-age 6h] [--running] [--json]": '"orders": "running"',
     "calve plan pipeline.sql": "Nothing to do",
     "calve run pipeline.sql": "orders: stopped",
     "calve run pipeline.sql --yes": "orders: stopped",
