@@ -336,6 +336,17 @@ def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipeline
     assert not found.none
 
 
+def test_verify_reads_source_and_table_once(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"))
+    pipelines.run(SINK)
+    context = pipelines.place.spark().sparkContext
+    context.setJobGroup("verify", "")
+    assert verify(pipelines.place, "s") == Differences(rows=2)
+    jobs = context.statusTracker().getJobIdsForGroup("verify")
+    context.setJobGroup("", "")
+    assert len(jobs) <= 3, "a map stage, the totals of each key, and their sums"
+
+
 def test_verify_computes_views_and_totals_anew(pipelines: Pipelines) -> None:
     pipelines.run((ROOT / "examples" / "view.sql").read_text())
     assert verify(pipelines.place, "big_orders") == Differences(rows=2)
