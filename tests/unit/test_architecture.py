@@ -102,6 +102,17 @@ def test_digits_in_text_of_others_are_read_by_one_module_alone() -> None:
     }, found
 
 
+def test_frames_of_rows_are_made_by_one_module_alone() -> None:
+    """Spark converts rows of Python in workers of RDDs, whose daemon is another one. Others call `frame_of_rows`."""
+    found = [
+        f"{file}:{node.lineno}"
+        for file, node in all_calls()
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "createDataFrame"
+        if ast.unparse(node.args[0]) != "[]"
+    ]
+    assert {place.partition(":")[0] for place in found} == {"spark/version.py"}, found
+
+
 def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:
     """Everybody else would have files removed by guessing."""
     raising = {
