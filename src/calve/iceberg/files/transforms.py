@@ -199,7 +199,7 @@ def _check_digits(least: int, kind: DecimalType, width: int) -> None:
         raise TerminalError(
             "a row belongs to no partition of the table",
             detail=f"truncate({width}) of its value needs more digits than {kind} has.",
-            hint="Partition by something else, ALTER SINK ... SET PARTITION BY, or declare the column with more digits.",
+            hint="Partition by something else, ALTER SINK ... SET PARTITION BY, or declare more digits.",
         )
 
 
