@@ -202,7 +202,7 @@ def format_age(millis: int) -> str:
 def show_differences(console: Console, sink: str, found: "Differences") -> None:
     """Print the result of a comparison of a table with its source."""
     if found.none:
-        console.print(f"{sink}: the table is correct, {found.rows:,} rows")
+        console.print(f"{sink}: the table is correct, {counted(found.rows, 'row')}")
         return
     console.print(
         f"{sink}: of {found.rows:,} rows {found.missing:,} are missing and {found.different:,} differ; "
