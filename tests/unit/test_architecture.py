@@ -29,7 +29,7 @@ REMOVERS = {
     "definitions/vault.py": "secrets",
     "pipeline/spark_feed.py": "a checkpoint directory of Spark that could not be completed",
     "watch/status_files.py": "the status of a sink that was dropped",
-    "storage/parts.py": "what killed processes left half written, in the state location and the home",
+    "storage/part_files.py": "what killed processes left half written, in the state location and the home",
     "storage/state.py": "the state location",
     "write/native_writer.py": "the folder of one of Spark's own writes, which is not part of a table",
 }

@@ -22,7 +22,7 @@ from calve.infer.guesses import Guesses, guess, is_debezium
 from calve.infer.sample import Sample, counted
 from calve.infer.schemas import avro_fields, avro_image, protobuf_fields, protobuf_image
 from calve.infer.topics import described_schema, sample_topic, schema_of_keys, schema_of_records, schema_of_values
-from calve.infer.values import InferenceNotes
+from calve.infer.value_types import InferenceNotes
 from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
 from calve.model.spec import Debezium, NoEnvelope

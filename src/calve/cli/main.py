@@ -42,7 +42,7 @@ from calve.cli.parameters import InstantCommand, InstantCommands
 from calve.errors import CalveError, InvalidInput
 from calve.model.engine import Engine, ReadingEngine
 from calve.spark.worker_packages import WorkerExtra
-from calve.storage.local import default_home
+from calve.storage.local_folders import default_home
 
 if TYPE_CHECKING:
     from calve.definitions.workplace import Workplace

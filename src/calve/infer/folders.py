@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.analyze.column_types import common_type, spark_type
 from calve.errors import InvalidInput, TransientError
 from calve.infer.sample import MOST_FILES, MOST_RECORDS, Sample, Sampled, counted, sampled
-from calve.infer.values import InferenceNotes, declared
+from calve.infer.value_types import InferenceNotes, declared
 from calve.records.documents import Malformed
 from calve.storage.listing import FileListing, KnownFile
 
