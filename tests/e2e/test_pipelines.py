@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.api.verify import Differences, verify
+from calve.api.verify import Differences, verify, verify_changes
 from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, TransientError
 from calve.lake import Lake
 from calve.model.health import Health
@@ -345,6 +345,14 @@ def test_verify_reads_source_and_table_once(pipelines: Pipelines, items: Folder)
     jobs = context.statusTracker().getJobIdsForGroup("verify")
     context.setJobGroup("", "")
     assert len(jobs) <= 3, "a map stage, the totals of each key, and their sums"
+
+
+def test_verify_adds_up_the_changes_of_the_branch_that_a_sink_writes_to(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"))
+    pipelines.run(f"{SINK} WITH (BRANCH = 'audit')")
+    items.put((2, None), (3, "c"), (4, "d"))
+    pipelines.run()
+    assert verify_changes(pipelines.place, "s") == Differences(rows=3)
 
 
 def test_verify_computes_views_and_totals_anew(pipelines: Pipelines) -> None:

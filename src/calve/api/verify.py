@@ -101,12 +101,12 @@ def verify_changes(place: Workplace, name: str) -> Differences:
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
     spark = asked_first(place.spark)()
     with told_as("the table could not be compared with its changes"):
-        return sum_of_changes(spark, load_table(lake.open(), plan.spec.table))
+        return sum_of_changes(spark, load_table(lake.open(), plan.spec.table), plan.spec.branch)
 
 
-def sum_of_changes(spark: SparkSession, table: LoadedTable) -> Differences:
-    """Compare the rows of a table at its head of main with those that its changes add up to."""
-    oldest, newest = oldest_place(table), newest_place(table)
+def sum_of_changes(spark: SparkSession, table: LoadedTable, branch: str = "main") -> Differences:
+    """Compare the rows of a table at the head of a branch with those that its changes add up to."""
+    oldest, newest = oldest_place(table, branch), newest_place(table, branch)
     if newest.snapshot_id is None:
         return Differences(0)
     found = ChangeRange.of(table, oldest.snapshot_id, newest.snapshot_id, net=False)
