@@ -93,7 +93,7 @@ AREAS = {
     "cli": "The command line, the page and metrics",
     "web": "The command line, the page and metrics",
     "watch": "The command line, the page and metrics",
-    "lineage": "The command line, the page and metrics",
+    "open_lineage": "The command line, the page and metrics",
     "otel": "The command line, the page and metrics",
     "metrics": "The command line, the page and metrics",
 }

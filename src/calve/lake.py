@@ -13,7 +13,7 @@ from calve.metastore.tables import TableId
 from calve.model.spec import TableName
 from calve.spark.on_demand import spark_on_demand
 from calve.storage.filesystems import io_properties_of
-from calve.storage.local import default_home, make_private
+from calve.storage.local_folders import default_home, make_private
 from calve.storage.state import StateFolder, StateStore, open_state
 from calve.suggest import suggestion
 

@@ -193,8 +193,13 @@ STATES = (
     ),
     _gauge(
         "calve_lag_seconds",
-        "Age of the state of the source that the table shows.",
+        "How far the table is behind its source; 0 for a sink that had caught up when it ended.",
         lambda s, now: _seconds(s.lag_now_ms(now)),
+    ),
+    _gauge(
+        "calve_seconds_since_poll",
+        "Seconds since the source was last polled.",
+        lambda s, now: _seconds(s.since_poll_ms(now)),
     ),
     _gauge("calve_unread", "Files, rows or offsets of the source that are not read yet.", lambda s, _: s.unread),
     _gauge(

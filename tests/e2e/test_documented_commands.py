@@ -74,7 +74,8 @@ CREATE SINK orders FROM orders TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "o
   WITH (ON BAD ROW = 'dead letter');
 """
 SHOP_CLAIMS = {
-    "calve status --check [SINK] [--max-lag 5m] [--max-commit-age 2h] [--running] [--json]": '"orders": "running"',
+    "calve status --check [SINK] [--max-lag 5m] [--max-commit-age 2h] "
+    "[--max-poll-age 6h] [--running] [--json]": '"orders": "running"',
     "calve plan pipeline.sql": "Nothing to do",
     "calve run pipeline.sql": "orders: stopped",
     "calve run pipeline.sql --yes": "orders: stopped",
@@ -97,7 +98,7 @@ SHOP_CLAIMS = {
     "calve connect-info shop.orders --engine duckdb | duckdb": "(1, 'ada', Decimal('160.00')",
     "calve status": "1 record could not be converted to changes and became dead letters",
     "calve run --until-caught-up": "orders: done, 0 changes",
-    "calve verify orders": "orders: the table is correct, 1 rows",
+    "calve verify orders": "orders: the table is correct, 1 row",
     "calve maintain shop.orders --dry-run": "compact: nothing to do",
     "calve maintain shop.orders": "2 files with 2 rows became 1 with 1",
     "calve maintain orders_sink": "compact: nothing to do",
@@ -258,7 +259,7 @@ def test_the_page_of_debezium_and_files_for_topics_work(terminal: Terminal, kafk
         run: "customers: stopped, 1 change in 1 commit",
         "calve status customers": "crm.customers",
         "calve letters customers": "0 rows",
-        "calve verify customers": "customers: the table is correct, 1 rows",
+        "calve verify customers": "customers: the table is correct, 1 row",
     }
     assert unfulfilled(claims, printed) == []
     registry = SchemaRegistry()

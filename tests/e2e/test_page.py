@@ -20,7 +20,7 @@ from calve.pipeline.lakes import connected_lake
 from calve.watch.status_files import append_commit, commits_file
 from calve.web.access import PageAccess
 from tests.support.browser import Browser
-from tests.support.homes import Served, add_letters, served, sinks_in_many_states, status_of, write
+from tests.support.homes import MINUTE, Served, add_letters, served, sinks_in_many_states, status_of, write
 from tests.support.pipelines import Pipelines
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
@@ -66,6 +66,19 @@ def number(text: str) -> int:
 
 
 # ---- views
+
+
+def test_a_sink_that_had_caught_up_when_it_stopped_has_no_lag(browser: Browser, tmp_path: Path) -> None:
+    then = SystemClock().now_ms() - 20 * MINUTE
+    done = {"lag_ms": 0, "current_ms": then, "polled_ms": then, "updated_ms": then}
+    late = done | {"polled_ms": then + 1}
+    write(tmp_path, status_of("done", Health.STOPPED, **done), status_of("late", Health.STOPPED, **late))
+    with served(tmp_path) as page:
+        browser.open(f"{page.url}#/sinks/done")
+        browser.await_text("when last polled, 20 min")
+        browser.open(f"{page.url}#/sinks/late")
+        browser.await_text("behind the source")
+        assert "20 min" in browser.text('[data-key="figures"]')
 
 
 def test_sinks_that_need_attention_come_first_with_cause_and_hint(browser: Browser, stub: tuple[Served, Run]) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.api.verify import Differences, verify
+from calve.api.verify import Differences, verify, verify_changes
 from calve.errors import BadRow, FencedError, ForeignCommit, InvalidInput, TransientError
 from calve.lake import Lake
 from calve.model.health import Health
@@ -334,6 +334,25 @@ def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipeline
     assert (found.rows, found.missing, found.unexpected, found.different) == (3, 1, 1, 1)
     assert {key for key, _, _ in found.samples} == {"1", "3", "7"}
     assert not found.none
+
+
+def test_verify_reads_source_and_table_once(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"))
+    pipelines.run(SINK)
+    context = pipelines.place.spark().sparkContext
+    context.setJobGroup("verify", "")
+    assert verify(pipelines.place, "s") == Differences(rows=2)
+    jobs = context.statusTracker().getJobIdsForGroup("verify")
+    context.setJobGroup("", "")
+    assert len(jobs) <= 3, "a map stage, the totals of each key, and their sums"
+
+
+def test_verify_adds_up_the_changes_of_the_branch_that_a_sink_writes_to(pipelines: Pipelines, items: Folder) -> None:
+    items.put((1, "a"), (2, "b"))
+    pipelines.run(f"{SINK} WITH (BRANCH = 'audit')")
+    items.put((2, None), (3, "c"), (4, "d"))
+    pipelines.run()
+    assert verify_changes(pipelines.place, "s") == Differences(rows=3)
 
 
 def test_verify_computes_views_and_totals_anew(pipelines: Pipelines) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.table.snapshots import Operation
 
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from tests.faults.harness import Command
 from tests.faults.where import TABLE, Where
 from tests.support.lineage import lineage_of

@@ -135,8 +135,8 @@ class Simulated:
     sink = "s"
     behind = False
 
-    def lag(self, current_ms: int | None, unread: int | None) -> None:
-        del current_ms
+    def lag(self, current_ms: int | None, polled_ms: int | None, unread: int | None) -> None:
+        del current_ms, polled_ms
         self.behind = bool(unread)
 
     def recorded(self, committable: Committable) -> None: ...

@@ -58,7 +58,7 @@ def status_of(sink: str, health: Health, **values: object) -> Status:
     ran = first.entered(Health.STARTING, now - 90 * MINUTE).entered(Health.RUNNING, now - 89 * MINUTE)
     cause, hint = str(values.pop("cause", "")), str(values.pop("hint", ""))
     there = ran if health is Health.RUNNING else ran.entered(health, now - 4 * MINUTE, cause, hint)
-    return replace(there, updated_ms=now, **values)  # type: ignore[arg-type]
+    return replace(replace(there, updated_ms=now), **values)  # type: ignore[arg-type]
 
 
 def write(home: Path, *statuses: Status) -> None:

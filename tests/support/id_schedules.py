@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 import calve
 from calve import faults
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from calve.errors import TransientError
 from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache

@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from calve.clock import RandomIds, SystemClock
 from calve.errors import BadRow
 from calve.iceberg.files.manifest_cache import ManifestCache, references

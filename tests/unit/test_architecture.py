@@ -29,7 +29,7 @@ REMOVERS = {
     "definitions/vault.py": "secrets",
     "pipeline/spark_feed.py": "a checkpoint directory of Spark that could not be completed",
     "watch/status_files.py": "the status of a sink that was dropped",
-    "storage/parts.py": "what killed processes left half written, in the state location and the home",
+    "storage/part_files.py": "what killed processes left half written, in the state location and the home",
     "storage/state.py": "the state location",
     "write/native_writer.py": "the folder of one of Spark's own writes, which is not part of a table",
 }
@@ -100,6 +100,17 @@ def test_digits_in_text_of_others_are_read_by_one_module_alone() -> None:
         "model/numbers.py",
         "infer/folders.py",  # whether the title of a column looks like a name: nothing is converted
     }, found
+
+
+def test_frames_of_rows_are_made_by_one_module_alone() -> None:
+    """Spark converts rows of Python in workers of RDDs, whose daemon is another one. Others call `frame_of_rows`."""
+    found = [
+        f"{file}:{node.lineno}"
+        for file, node in all_calls()
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "createDataFrame"
+        if ast.unparse(node.args[0]) != "[]"
+    ]
+    assert {place.partition(":")[0] for place in found} == {"spark/version.py"}, found
 
 
 def test_a_conflict_is_raised_by_those_who_know_that_nothing_was_applied() -> None:

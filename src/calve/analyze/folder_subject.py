@@ -188,7 +188,11 @@ class FolderSubject:
             found = failure_of(error, f"{self.location} could not be read")
             if isinstance(found, TransientError):
                 raise found from error
-            raise InvalidInput(f"{self.location} cannot be read", detail=found.detail or found.primary) from error
+            raise InvalidInput(
+                f"{self.location} cannot be read",
+                detail=found.detail or found.primary,
+                hint="Read the files through a source with declared columns: calve init proposes one.",
+            ) from error
 
     def _name(self, file: KnownFile) -> str:
         below = file.path.removeprefix(self.opened.base).strip("/")

@@ -35,7 +35,7 @@ from calve.sql.names import FieldPath, Identifier, is_plain, quoted_name
 from calve.sql.statements import ConnectionKind, CreateConnection, CreateSink
 from calve.sql.text import SqlText
 from calve.statements.tables import table_named
-from calve.storage.local import location_of
+from calve.storage.local_folders import location_of
 
 EMBEDDED = CatalogConnection(CatalogType.EMBEDDED)
 SPARK_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"

@@ -26,7 +26,7 @@ from calve.reader.conditions import understand, unread_frame
 from calve.reader.read import FrameRead, not_understood
 from calve.spark.version import quiet_analysis
 from calve.statements.analyze import folder_id
-from calve.storage.listing import FileListing, absolute
+from calve.storage.listing import FileListing, absolute, require_there
 
 _T = TypeVar("_T")
 
@@ -45,6 +45,7 @@ class FolderRead(FrameRead):
 
 def read_folder(place: Workplace, location: str, where: str | None = None) -> FolderRead:
     """Read the records of all files in a folder that match a Spark SQL condition. Raises InvalidInput."""
+    require_there(absolute(location))
     lookup = _MetastoreLookup()
     with ExitStack() as stack:
         tables = lookup.attempt(lambda: open_tables(stack.enter_context(place.metastore())))

@@ -15,14 +15,14 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.definitions.store import Definitions
 from calve.definitions.workplace import workplace
-from calve.errors import InvalidInput, TransientError
+from calve.errors import InvalidInput
 from calve.infer.columns import Inferred, columns_of_sample, fields_of, inferred
 from calve.infer.folders import FolderReader, detect_format
 from calve.infer.guesses import Guesses, guess, is_debezium
 from calve.infer.sample import Sample, counted
 from calve.infer.schemas import avro_fields, avro_image, protobuf_fields, protobuf_image
 from calve.infer.topics import described_schema, sample_topic, schema_of_keys, schema_of_records, schema_of_values
-from calve.infer.values import InferenceNotes
+from calve.infer.value_types import InferenceNotes
 from calve.model.connection import KafkaConnection
 from calve.model.relation import KnownColumn
 from calve.model.spec import Debezium, NoEnvelope
@@ -39,7 +39,7 @@ from calve.source.kafka.registry import AVRO, PROTOBUF, RegisteredSchema, Regist
 from calve.spark.on_demand import spark_on_demand
 from calve.sql.names import Identifier, quoted_name, quoted_text
 from calve.sql.statements import ConnectionKind, Create, CreateConnection, ObjectKind
-from calve.storage.listing import absolute, check_there
+from calve.storage.listing import absolute, require_there
 
 PIPELINE = "pipeline.sql"
 """File of a proposal, unless the user names another one."""
@@ -108,11 +108,10 @@ def propose_for_folder(location: str, file: str = PIPELINE) -> PipelineProposal:
 def check_folder(location: str) -> None:
     """Raise InvalidInput if a folder is not there."""
     try:
-        check_there(absolute(location))
-    except TransientError as error:
+        require_there(absolute(location))
+    except InvalidInput as error:
         topic = "" if "/" in location else " A topic needs --broker host:port, or --connection name."
-        primary = error.primary.replace("did not", "does not")  # nothing waits for it here
-        raise InvalidInput(primary, detail=error.detail, hint=f"{error.hint}{topic}") from error
+        raise InvalidInput(error.primary, detail=error.detail, hint=f"{error.hint}{topic}") from error
 
 
 def propose_for_topic(place: TopicPlace, file: str = PIPELINE) -> PipelineProposal:

@@ -11,10 +11,11 @@ back to the empty table), and all changes since, must add up to its rows now. Th
 
 import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from calve.changelog.frame import changes_frame
@@ -100,12 +101,12 @@ def verify_changes(place: Workplace, name: str) -> Differences:
     lake = lake_of(place.home, plan.catalog, plan.store, definitions, place.vault)
     spark = asked_first(place.spark)()
     with told_as("the table could not be compared with its changes"):
-        return sum_of_changes(spark, load_table(lake.open(), plan.spec.table))
+        return sum_of_changes(spark, load_table(lake.open(), plan.spec.table), plan.spec.branch)
 
 
-def sum_of_changes(spark: SparkSession, table: LoadedTable) -> Differences:
-    """Compare the rows of a table at its head of main with those that its changes add up to."""
-    oldest, newest = oldest_place(table), newest_place(table)
+def sum_of_changes(spark: SparkSession, table: LoadedTable, branch: str = "main") -> Differences:
+    """Compare the rows of a table at the head of a branch with those that its changes add up to."""
+    oldest, newest = oldest_place(table, branch), newest_place(table, branch)
     if newest.snapshot_id is None:
         return Differences(0)
     found = ChangeRange.of(table, oldest.snapshot_id, newest.snapshot_id, net=False)
@@ -113,14 +114,12 @@ def sum_of_changes(spark: SparkSession, table: LoadedTable) -> Differences:
     request = ChangeRequest.of(found.read_as(shape.schema_id), key=None, columns=None, net=False, before=True)
     changes = changes_frame(spark, request, None).frame
     columns = [name for name in changes.columns if name not in CHANGE_COLUMNS]
-    whole = F.to_json(F.struct(*map(quoted, columns)), {"ignoreNullFields": "false"}).alias("row")
+    whole = _text_of(columns).alias("row")
     added = F.col(CHANGE_TYPE).isin(ChangeType.INSERT.value, ChangeType.UPDATE_POSTIMAGE.value)
     summed = changes.select(whole, F.when(added, 1).otherwise(-1).alias("n"))
     if oldest.snapshot_id is not None:
         summed = summed.unionByName(_rows_at(spark, table, oldest, shape).select(whole, F.lit(1).alias("n")))
-    wanted = summed.groupBy("row").agg(F.sum("n").alias(_WANTED))
-    now = _rows_at(spark, table, newest, shape).select(whole).groupBy("row").agg(F.count(F.lit(1)).alias(_FOUND))
-    return _compare_counts(wanted.where(F.col(_WANTED) != 0), now)
+    return _compare_counts(summed, _rows_at(spark, table, newest, shape).select(whole))
 
 
 def _rows_at(spark: SparkSession, table: LoadedTable, place: TablePlace, shape: TableShape) -> DataFrame:
@@ -168,89 +167,97 @@ class _Comparison:
             frame = self._source.contents(self._spark, progress.offsets)
             given = iceberg_schema(reading.columns, reading.spec.key, spec.uuids)
             changes = reading.intake.changes(frame, identity, needs=needs_of(table.metadata, given))
-            if spec.dead_letters is None:
-                _refuse_bad_rows(changes)
-            changes = changes.where(F.col(BAD).isNull())
+            if spec.dead_letters is not None:
+                changes = changes.where(F.col(BAD).isNull())
             key, columns = reading.spec.key, reading.columns.fieldNames()
             found = read(
                 self._spark, self._sink.lake.table(str(spec.table)), columns=columns, snapshot_id=progress.snapshot_id
             )
             if PROGRESS in changes.columns:
+                _totals(changes)
                 changes = changes.where(~F.col(PROGRESS)).drop(PROGRESS)
                 changes = log_rows(changes) if spec.append else last_rows(changes, key)
+                changes = changes.withColumn(BAD, F.lit(None).cast("string"))
             if not spec.append:
-                return _compare_by_key(_latest_rows(changes, key, columns), found, key, columns)
+                return _compare_by_key(changes, found, key, columns)
             kept = [name for name in columns if name != TIME or spec.times]  # the times of checkpoints are unknown here
-            return _compare_logs(changes.select(*map(quoted, kept)), found.select(*map(quoted, kept)))
+            return _compare_logs(changes.select(*map(quoted, kept), BAD), found.select(*map(quoted, kept)))
 
 
 def _compare_logs(wanted: DataFrame, found: DataFrame) -> Differences:
     """Compare append tables, in which the same row may occur several times."""
-
-    def texts(frame: DataFrame, count: str) -> DataFrame:
-        whole = F.to_json(F.struct(*map(quoted, frame.columns)), {"ignoreNullFields": "false"})
-        return frame.select(whole.alias("row")).groupBy("row").agg(F.count(F.lit(1)).alias(count))
-
-    return _compare_counts(texts(wanted, _WANTED), texts(found, _FOUND))
+    columns = found.columns
+    once = F.lit(1)
+    counted = wanted.select(_text_of(columns).alias("row"), once.alias("n"), F.col(BAD))
+    return _compare_counts(counted, found.select(_text_of(columns).alias("row")))
 
 
 def _compare_counts(wanted: DataFrame, found: DataFrame) -> Differences:
-    """Compare the number of copies of each row."""
-    both = wanted.join(found, "row", "full_outer").na.fill(0)
-    wrong = both.where(F.col(_WANTED) != F.col(_FOUND))
+    """Compare the number of copies of each row: `wanted` has rows, numbers of copies, and maybe bad rows."""
+    bad = F.col(BAD) if BAD in wanted.columns else F.lit(None).cast("string")
+    theirs = found.select("row", F.lit(0).alias(_WANTED), F.lit(1).alias(_FOUND), F.lit(None).cast("string").alias(BAD))
+    both = wanted.select("row", F.col("n").alias(_WANTED), F.lit(0).alias(_FOUND), bad.alias(BAD)).unionAll(theirs)
+    rows = both.groupBy("row").agg(F.sum(_WANTED).alias(_WANTED), F.sum(_FOUND).alias(_FOUND), F.max(BAD).alias(BAD))
     less, more = (F.sum(F.greatest(F.lit(0), F.col(a) - F.col(b))) for a, b in ((_WANTED, _FOUND), (_FOUND, _WANTED)))
-    missing, unexpected, rows = both.agg(less, more, F.sum(_WANTED)).collect()[0]
-    samples = tuple((row["row"], str(row[_WANTED]), str(row[_FOUND])) for row in wrong.take(SAMPLE))
-    return Differences(rows or 0, missing=missing or 0, unexpected=unexpected or 0, samples=samples)
+    wanted_rows, missing, unexpected = _totals(rows, F.sum(_WANTED), less, more)
+    result = Differences(wanted_rows, missing=missing, unexpected=unexpected)
+    wrong = rows.where(F.col(_WANTED) != F.col(_FOUND))
+    if result.none:
+        return result
+    samples = wrong.select("row", _WANTED, _FOUND).take(SAMPLE)
+    return replace(result, samples=tuple((text, str(ours), str(theirs)) for text, ours, theirs in samples))
 
 
-def _latest_rows(changes: DataFrame, key: tuple[str, ...], columns: list[str]) -> DataFrame:
-    """The expected rows: the latest change of each key, unless it deletes."""
-    orders = [F.col(name).desc() for name in order_columns(changes.columns)]
-    window = Window.partitionBy(*map(quoted, key)).orderBy(*orders)
-    last = changes.withColumn("_calve_rank", F.row_number().over(window)).where("_calve_rank = 1")
-    return last.where(F.col(OP) == UPSERT).select(*map(quoted, columns))
-
-
-def _refuse_bad_rows(changes: DataFrame) -> None:
-    bad = changes.where(F.col(BAD).isNotNull()).select(BAD).first()
-    if bad is not None:
-        raise decode(bad[0]) or BadRow(
-            "the source has a record that cannot be converted to a change", detail=str(bad[0])
-        )
-
-
-def _compare_by_key(wanted: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
+def _compare_by_key(changes: DataFrame, found: DataFrame, key: tuple[str, ...], columns: list[str]) -> Differences:
+    """Compare the latest change of each key, unless it deletes, with the row of the key, in one pass over both."""
     names = [f"_calve_key_{i}" for i in range(len(key))]
-
-    def keyed(frame: DataFrame, text: str) -> DataFrame:
-        keys = [quoted(name).alias(alias) for name, alias in zip(key, names, strict=True)]
-        whole = F.to_json(F.struct(*map(quoted, columns)), {"ignoreNullFields": "false"})
-        return frame.select(*keys, whole.alias(text))
-
-    theirs = keyed(found, _FOUND)
-    repeated = theirs.groupBy(*names).count().where("count > 1").count()
-    both = keyed(wanted, _WANTED).join(theirs.dropDuplicates(names), names, "full_outer")
-    wrong = both.where(~F.col(_WANTED).eqNullSafe(F.col(_FOUND))).cache()
-    counts = {
-        row["kind"]: row["count"]
-        for row in wrong.select(
-            F.when(F.col(_FOUND).isNull(), "missing")
-            .when(F.col(_WANTED).isNull(), "unexpected")
-            .otherwise("different")
-            .alias("kind")
+    keys = [quoted(name).alias(alias) for name, alias in zip(key, names, strict=True)]
+    whole, none = _text_of(columns), F.lit(None)
+    orders = [F.col(name).alias(f"_{i}") for i, name in enumerate(order_columns(changes.columns))]
+    last = F.struct(*orders, F.when(F.col(OP) == UPSERT, whole).alias(_WANTED))
+    ours = changes.select(
+        *keys, F.when(F.col(BAD).isNull(), last).alias("last"), none.cast("string").alias(_FOUND), BAD
+    )
+    theirs = found.select(*keys, none.cast(ours.schema["last"].dataType), whole, none.cast("string"))
+    rows = (
+        ours.unionAll(theirs)
+        .groupBy(*names)
+        .agg(
+            F.max("last")[_WANTED].alias(_WANTED),
+            F.min(_FOUND).alias(_FOUND),
+            F.count(_FOUND).alias("copies"),
+            F.max(BAD).alias(BAD),
         )
-        .groupBy("kind")
-        .count()
-        .collect()
-    }
-    key_text = F.to_json(F.struct(*names))
-    sample = wrong.select(key_text, F.coalesce(_WANTED, F.lit("-")), F.coalesce(_FOUND, F.lit("-"))).take(SAMPLE)
-    samples = tuple((", ".join(_values(row[0])), row[1], row[2]) for row in sample)
-    total = both.where(F.col(_WANTED).isNotNull()).count()
-    wrong.unpersist()
-    return Differences(total, repeated=repeated, samples=samples, **counts)
+    )
+    is_wanted, is_found = F.col(_WANTED).isNotNull(), F.col(_FOUND).isNotNull()
+    differs = ~F.col(_WANTED).eqNullSafe(F.col(_FOUND))
+    wanted, missing, unexpected, different, repeated = _totals(
+        rows,
+        F.count_if(is_wanted),
+        F.count_if(is_wanted & ~is_found),
+        F.count_if(is_found & ~is_wanted),
+        F.count_if(is_wanted & is_found & differs),
+        F.count_if(F.col("copies") > 1),
+    )
+    result = Differences(wanted, missing, unexpected, different, repeated)
+    if result.none:
+        return result
+    samples = rows.where(differs).select(F.to_json(F.struct(*names)), _WANTED, _FOUND).take(SAMPLE)
+    return replace(result, samples=tuple((_values(row[0]), row[1] or "-", row[2] or "-") for row in samples))
 
 
-def _values(key: str) -> list[str]:
-    return [str(value) for value in json.loads(key).values()]
+def _totals(rows: DataFrame, *totals: Column) -> list[int]:
+    """Compute totals of rows in one job, which also refuses the first bad one. Raises BadRow."""
+    bad, *numbers = rows.agg(F.min(BAD), *totals).collect()[0]
+    if bad is not None:
+        raise decode(bad) or BadRow("the source has a record that cannot be converted to a change", detail=bad)
+    return [number or 0 for number in numbers]
+
+
+def _text_of(columns: Sequence[str]) -> Column:
+    """The JSON text of a row; null fields are part of it."""
+    return F.to_json(F.struct(*map(quoted, columns)), {"ignoreNullFields": "false"})
+
+
+def _values(key: str) -> str:
+    return ", ".join(str(value) for value in json.loads(key).values())

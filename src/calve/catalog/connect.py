@@ -21,7 +21,7 @@ from calve.errors import InvalidInput
 from calve.model.connection import DEFAULT_CATALOG_NAME
 from calve.storage.aws import glue_properties
 from calve.storage.filesystems import StoreIO
-from calve.storage.local import location_of, make_private
+from calve.storage.local_folders import location_of, make_private
 from calve.suggest import suggestion
 
 __all__ = ["Catalog", "connect_embedded", "location_of", "open_catalog", "sqlite_uri"]

@@ -32,7 +32,7 @@ from sqlalchemy import event
 from calve.catalog.checked import Checked, NotSent
 from calve.catalog.discard import discard
 from calve.catalog.guarded import Guarded, with_log_entry
-from calve.catalog.lineage import check_snapshots, check_writable, metadata_text, with_upgrade
+from calve.catalog.row_lineage import check_snapshots, check_writable, metadata_text, with_upgrade
 
 _GROWING = {"snapshots", "snapshot_log", "metadata_log"}
 

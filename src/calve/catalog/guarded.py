@@ -31,7 +31,7 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 
-from calve.catalog.lineage import check_snapshots, check_writable, with_upgrade, write_metadata
+from calve.catalog.row_lineage import check_snapshots, check_writable, with_upgrade, write_metadata
 from calve.model.names import path_segment
 from calve.model.numbers import number_property
 from calve.storage.filesystems import NO_LOCAL_FILES, is_local_location

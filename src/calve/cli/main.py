@@ -42,7 +42,7 @@ from calve.cli.parameters import InstantCommand, InstantCommands
 from calve.errors import CalveError, InvalidInput
 from calve.model.engine import Engine, ReadingEngine
 from calve.spark.worker_packages import WorkerExtra
-from calve.storage.local import default_home
+from calve.storage.local_folders import default_home
 
 if TYPE_CHECKING:
     from calve.definitions.workplace import Workplace
@@ -257,6 +257,9 @@ def status(  # noqa: PLR0913 - a parameter for each option
     max_commit_age: Annotated[
         str | None, typer.Option("--max-commit-age", help="With --check: how old the last commit may be, e.g. 1h.")
     ] = None,
+    max_poll_age: Annotated[
+        str | None, typer.Option("--max-poll-age", help="With --check: how long ago the source was polled, e.g. 6h.")
+    ] = None,
     running: Annotated[
         bool, typer.Option("--running", help="With --check: stopped and paused sinks are a problem, too.")
     ] = False,
@@ -268,9 +271,9 @@ def status(  # noqa: PLR0913 - a parameter for each option
     """
     from calve.cli.status import limits_of, run_status
 
-    limits = limits_of(max_lag, max_commit_age, running=running)
-    if not check and limits != limits_of(None, None, running=False):
-        raise InvalidInput("--max-lag, --max-commit-age and --running need --check")
+    limits = limits_of(max_lag, max_commit_age, max_poll_age, running=running)
+    if not check and limits != limits_of(None, None, None, running=False):
+        raise InvalidInput("--max-lag, --max-commit-age, --max-poll-age and --running need --check")
     raise typer.Exit(run_status(_folder(home), sink, as_json=as_json, check=limits if check else None))
 
 

@@ -121,7 +121,7 @@ def _exported(exports: Exports, console: Console) -> Iterator[None]:
         if exports.otel:
             stack.enter_context(import_module("calve.otel").export_otel())
         if exports.lineage:
-            stack.enter_context(import_module("calve.lineage").emit_lineage())
+            stack.enter_context(import_module("calve.open_lineage").emit_lineage())
         yield
 
 

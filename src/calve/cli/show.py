@@ -152,11 +152,14 @@ def _notes(status: Status, now_ms: int) -> list[str]:
 
 
 def _source_notes(status: Status, now_ms: int) -> list[str]:
-    """How uneven the partitions are, and when the source removes what was not read."""
+    """How uneven the partitions are, when the source removes what was not read, and what is known if no run asks it."""
     left, left_ms = status.retention_left, status.retention_left_ms(now_ms)
-    if not status.unread:
-        return []
+    polled = status.since_poll_ms(now_ms)
     notes = []
+    if status.ended_caught_up and polled is not None:
+        notes.append(f"it had caught up when its source was last polled, {format_age(polled)} ago")
+    if not status.unread:
+        return notes
     if status.source_parts > 1 and status.unread_most:
         furthest = max(status.source, key=lambda part: part.unread or 0).name
         notes.append(f"partition {furthest} has {status.unread_most:,} of the unread {status.counts}")
@@ -199,7 +202,7 @@ def format_age(millis: int) -> str:
 def show_differences(console: Console, sink: str, found: "Differences") -> None:
     """Print the result of a comparison of a table with its source."""
     if found.none:
-        console.print(f"{sink}: the table is correct, {found.rows:,} rows")
+        console.print(f"{sink}: the table is correct, {counted(found.rows, 'row')}")
         return
     console.print(
         f"{sink}: of {found.rows:,} rows {found.missing:,} are missing and {found.different:,} differ; "

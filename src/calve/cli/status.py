@@ -15,13 +15,12 @@ from calve.watch.check import HEALTHY, UNHEALTHY, Limits, problems_of
 from calve.watch.status_files import read_statuses
 
 
-def limits_of(max_lag: str | None, max_commit_age: str | None, *, running: bool) -> Limits:
+def limits_of(max_lag: str | None, max_commit_age: str | None, max_poll_age: str | None, *, running: bool) -> Limits:
     """The limits of a check. Raises InvalidInput."""
-    return Limits(
-        None if max_lag is None else parse_duration(max_lag),
-        None if max_commit_age is None else parse_duration(max_commit_age),
-        running,
+    lag, commit_age, poll_age = (
+        None if text is None else parse_duration(text) for text in (max_lag, max_commit_age, max_poll_age)
     )
+    return Limits(lag, commit_age, poll_age, running)
 
 
 def run_status(home: Path, sink: str | None, *, as_json: bool, check: Limits | None) -> int:
@@ -48,6 +47,7 @@ def to_json(status: Status, now_ms: int) -> dict[str, Any]:
     return asdict(status) | {
         "lag_now_ms": status.lag_now_ms(now_ms),
         "since_commit_ms": status.since_commit_ms(now_ms),
+        "since_poll_ms": status.since_poll_ms(now_ms),
         "heartbeat_age_ms": status.heartbeat_age_ms(now_ms),
         "retention_left_ms": status.retention_left_ms(now_ms),
     }

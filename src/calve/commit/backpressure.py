@@ -60,19 +60,25 @@ class Lag:
         self._read: list[tuple[Offsets, int | None]] = []
         self.unread: int | None = None
         """How much the source still had when it was last polled; None before the first poll."""
+        self.polled_ms: int | None = None
+        """When that was."""
         self.current_ms: int | None = None
         """The table shows everything that the source had at this time; None if unknown."""
 
     def read(self, end: Offsets, asked_ms: int, unread: int) -> None:
         """Note that a checkpoint up to `end` is being read, which leaves `unread` behind."""
-        self.unread = unread
+        self.unread, self.polled_ms = unread, asked_ms
         self._read.append((end, None if unread else asked_ms))
 
-    def found_nothing(self, asked_ms: int, *, pending: bool) -> None:
-        """Note that the source had nothing more; `pending`: some of what was read is not committed yet."""
-        self.unread = 0
+    def found_nothing(self, end: Offsets, asked_ms: int, *, pending: bool) -> None:
+        """Note that the source had nothing after `end`; `pending`: some of what was read is not committed yet."""
+        self.unread, self.polled_ms = 0, asked_ms
         if not pending:
             self.current_ms = asked_ms
+            return
+        if self._read and self._read[-1][0] == end:
+            self._read.pop()
+        self._read.append((end, asked_ms))
 
     def committed(self, offsets: Offsets) -> None:
         """Note that everything up to `offsets` is committed."""

@@ -67,7 +67,7 @@ class Checkpoints:
         with self._state.memory:
             self._windows.reset_idle()
             self._lag.read(identity.end, asked_ms, unread)
-        self._monitor.lag(self._lag.current_ms, self._lag.unread)
+        self._monitor.lag(self._lag.current_ms, self._lag.polled_ms, self._lag.unread)
 
     def found_nothing(self, end: Offsets, asked_ms: int) -> None:
         """Note that the source was polled at that time for what follows `end`, and had nothing.
@@ -78,8 +78,8 @@ class Checkpoints:
             if end != self._state.position.end:
                 return
             self._windows.found_nothing(asked_ms)
-            self._lag.found_nothing(asked_ms, pending=bool(self._state.pending))
-        self._monitor.lag(self._lag.current_ms, self._lag.unread)
+            self._lag.found_nothing(end, asked_ms, pending=bool(self._state.pending))
+        self._monitor.lag(self._lag.current_ms, self._lag.polled_ms, self._lag.unread)
 
     def await_room(self) -> None:
         """Wait until more input may be read. Raises TerminalError if waiting does not help."""

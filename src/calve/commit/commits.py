@@ -86,7 +86,7 @@ class Commits:
             self._state.has_data = self._state.has_data or committable.totals.data_rows > 0
             self._state.committed_at = self._clock.monotonic()
         self._monitor.running()
-        self._monitor.lag(self._lag.current_ms, self._lag.unread)
+        self._monitor.lag(self._lag.current_ms, self._lag.polled_ms, self._lag.unread)
         self._monitor.committed(receipt, self._attempts.with_delete_totals(committable), seconds)
         self._state.report_waiting()
         with self._state.timed("tidy"):

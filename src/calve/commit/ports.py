@@ -122,8 +122,11 @@ class Monitor(Protocol):
         """The amount of uncommitted work, or a frontier, may have changed."""
         ...
 
-    def lag(self, current_ms: int | None, unread: int | None) -> None:
-        """The table shows everything the source had at `current_ms`; `unread` is still to be read; None: unknown."""
+    def lag(self, current_ms: int | None, polled_ms: int | None, unread: int | None) -> None:
+        """The table shows everything the source had at `current_ms`; at `polled_ms` this much was unread.
+
+        None: unknown.
+        """
         ...
 
     def source_read(self, position: SourcePosition) -> None:

@@ -25,7 +25,7 @@ from calve.definitions.objects import COMPONENTS, Definition
 from calve.errors import CalveError, TerminalError, TransientError
 from calve.metastore.catalog_file import connect, metadata_locations, naming
 from calve.metastore.config import MetastoreConfig, below
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 from calve.values import value
 
 NAMESPACE: Final = "metastore"

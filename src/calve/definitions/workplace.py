@@ -10,7 +10,7 @@ from calve.clock import IdSource, RandomIds
 from calve.definitions.store import Definitions, DefinitionStore, HomeDefinitions
 from calve.definitions.vault import Vault
 from calve.metastore.config import MetastoreConfig
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 from calve.values import value
 
 if TYPE_CHECKING:

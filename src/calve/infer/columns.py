@@ -25,7 +25,7 @@ from calve.infer.schemas import (
     protobuf_image,
 )
 from calve.infer.topics import described_schema, sample_topic, schema_of_records, schema_of_values
-from calve.infer.values import InferenceNotes, declared, type_of_json, type_of_texts
+from calve.infer.value_types import InferenceNotes, declared, type_of_json, type_of_texts
 from calve.model.change import RESERVED_PREFIX
 from calve.model.relation import FilesInput, KafkaInput, KnownColumn, SourcePlan
 from calve.model.spec import Debezium, Diff, Envelope

@@ -1,10 +1,12 @@
 """Samples of folders: lines of JSON files, rows of CSV files, schemas of Parquet and ORC files."""
 
+import codecs
 import csv
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.analyze.column_types import common_type, spark_type
 from calve.errors import InvalidInput, TransientError
 from calve.infer.sample import MOST_FILES, MOST_RECORDS, Sample, Sampled, counted, sampled
-from calve.infer.values import InferenceNotes, declared
+from calve.infer.value_types import InferenceNotes, declared
 from calve.records.documents import Malformed
 from calve.storage.listing import FileListing, KnownFile
 
@@ -34,6 +36,7 @@ _ENDINGS = {
     "orc": "orc",
 }
 _COMPRESSED = frozenset({"gz", "bz2", "zst", "zstd", "lz4", "snappy"})
+_NAMES = {"csv": "CSV", "parquet": "Parquet", "orc": "ORC"}
 _DELIMITERS = ",;\t|"
 
 
@@ -64,10 +67,10 @@ class FolderReader:
                     return _csv_sample(listing, files, self.options)
                 case _:
                     return _typed_sample(listing, files, self.format, notes)
-        except (OSError, pa.ArrowException, csv.Error) as error:
+        except (OSError, pa.ArrowException) as error:
             raise TransientError(
                 f"reading a sample of {self.path} failed",
-                detail=f"{error}.",
+                detail=f"{str(error).rstrip('.')}.",
                 hint=f"Check that the files have the format {self.format}.",
             ) from error
 
@@ -121,9 +124,25 @@ def _lines(listing: FileListing, file: KnownFile) -> Iterator[bytes]:
             if not piece:
                 yield from rest.splitlines()
                 return
+            text = piece if taken else piece.removeprefix(codecs.BOM_UTF8)
             taken += len(piece)
-            *lines, rest = (rest + piece).split(b"\n")
+            *lines, rest = (rest + text).split(b"\n")
             yield from (line.removesuffix(b"\r") for line in lines)
+
+
+@contextmanager
+def _valid(file: KnownFile, form: str) -> Iterator[None]:
+    """Raises InvalidInput if a file does not have its format."""
+    try:
+        yield
+    except (csv.Error, pa.ArrowInvalid) as error:
+        raise InvalidInput(
+            f"a file is not a valid {_NAMES[form]} file",
+            detail=f"{file.path}: {str(error).rstrip('.')}.",
+            hint="Files of format csv are text in UTF-8, with lines that end in \\n or \\r\\n."
+            if form == "csv"
+            else "Remove it, or select other files with a pattern.",
+        ) from error
 
 
 # ---- JSON
@@ -160,7 +179,7 @@ def _csv_sample(listing: FileListing, files: Sequence[KnownFile], options: Mappi
     problems: list[str] = []
     count = 0
     for file in chosen:
-        rows = _csv_rows(_lines(listing, file), options)
+        rows = _csv_rows(listing, file, options)
         if options.get("header") == "true":
             header = [cell or "" for cell in next(rows, [])]
             if names and header != names:
@@ -189,15 +208,17 @@ def _csv_sample(listing: FileListing, files: Sequence[KnownFile], options: Mappi
     return Sample(_looked(files, chosen, count), texts=texts, problems=tuple(problems))
 
 
-def _csv_rows(lines: Iterator[bytes], options: Mapping[str, str]) -> Iterator[list[str | None]]:
+def _csv_rows(listing: FileListing, file: KnownFile, options: Mapping[str, str]) -> Iterator[list[str | None]]:
     null = options.get("nullValue", "")
-    for line in lines:
+    for line in _lines(listing, file):
         text = line.decode("utf-8", "replace")
         if not text.strip():
             continue
         # An empty string in quotes is not null. The parser cannot tell them apart, so both count as strings then.
         kept = '""' in text
-        for row in csv.reader([text], delimiter=options.get("sep", ","), escapechar="\\"):
+        with _valid(file, "csv"):
+            rows = list(csv.reader([text], delimiter=options.get("sep", ","), escapechar="\\"))
+        for row in rows:
             yield [None if cell == null or (not cell and not kept) else cell for cell in row]
 
 
@@ -205,7 +226,8 @@ def _csv_options(listing: FileListing, file: KnownFile) -> dict[str, str]:
     """Guess the delimiter, and whether the first line has names."""
     first = next((line.decode("utf-8", "replace") for line in _lines(listing, file) if line.strip()), "")
     delimiter = max(_DELIMITERS, key=first.count)
-    cells = next(iter(csv.reader([first], delimiter=delimiter)), [])
+    with _valid(file, "csv"):
+        cells = next(iter(csv.reader([first], delimiter=delimiter)), [])
     header = bool(cells) and len(set(cells)) == len(cells) and all(_is_name(cell) for cell in cells)
     return {"header": str(header).lower()} | ({} if delimiter == "," else {"sep": delimiter})
 
@@ -219,8 +241,13 @@ def _is_name(cell: str) -> bool:
 
 def _typed_sample(listing: FileListing, files: Sequence[KnownFile], form: str, notes: InferenceNotes) -> Sample:
     read = _parquet_columns if form == "parquet" else _orc_columns
+
+    def columns_of(file: KnownFile) -> TypedColumns:
+        with _valid(file, form):
+            return read(listing, file)
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        schemas = list(pool.map(lambda file: read(listing, file), files))
+        schemas = list(pool.map(columns_of, files))
     columns: dict[str, tuple[T.DataType, str]] = {}
     for file, schema in zip(files, schemas, strict=True):
         for name, (kind, found) in schema.items():

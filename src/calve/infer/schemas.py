@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import types as T  # noqa: N812
 
 from calve.errors import InvalidInput
-from calve.infer.values import InferenceNotes, are_field_names
+from calve.infer.value_types import InferenceNotes, are_field_names
 from calve.model.types import MAX_PRECISION
 from calve.source.kafka import protobuf
 

@@ -51,8 +51,8 @@ from calve.iceberg.snapshot.table_files import TableView, is_below, locations_in
 from calve.lake import TableRef
 from calve.storage import durable
 from calve.storage.listing import store_and_path, stored_time_ms, walk_files
-from calve.storage.local import make_private
-from calve.storage.parts import part_of, remove_abandoned
+from calve.storage.local_folders import make_private
+from calve.storage.part_files import part_of, remove_abandoned
 from calve.storage.path_hashes import Hashes, PathSet, find, hash_of, hashes_of
 from calve.storage.spool import BATCH, Spool, batches_of
 from calve.storage.state import StateFolder, StateStore, check_apart

@@ -21,6 +21,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types as T  # noqa: N812
 
 from calve.clock import IdSource, RandomIds
 from calve.iceberg.snapshot.expired_files import DATA, DELETES, NamedFile, live_files
@@ -29,6 +30,7 @@ from calve.maintain.removal import FileDifference, unreadable
 from calve.reader.worker import failing_in_task
 from calve.spark.failures import told_as
 from calve.spark.tasks import run_checked
+from calve.spark.version import frame_of_rows
 from calve.storage.filesystems import StoreIO
 from calve.storage.spool import BATCH, Spool, batches_of
 
@@ -39,6 +41,7 @@ longer than Spark takes to start."""
 _KINDS = (DATA, DELETES)
 _MISSING = len(_KINDS)
 """The kind of a row that tells of a kept manifest that does not exist."""
+_MANIFESTS = T.StructType([T.StructField("manifest", T.StringType()), T.StructField("kept", T.BooleanType())])
 _FOUND = "path string, kind tinyint, size bigint, kept boolean"
 _FOUND_ARROW = pa.schema([("path", pa.string()), ("kind", pa.int8()), ("size", pa.int64()), ("kept", pa.bool_())])
 _UNNAMED = pa.schema([("path", pa.string()), ("kind", pa.int8()), ("size", pa.int64())])
@@ -82,7 +85,7 @@ class SparkComparison:
     def _difference(self, spark: SparkSession, candidates: Collection[str], kept: Collection[str]) -> DataFrame:
         rows = [*((path, False) for path in candidates), *((path, True) for path in kept)]
         tasks = max(1, int(self.core_share * spark.sparkContext.defaultParallelism))
-        manifests = spark.createDataFrame(rows, "manifest string, kept boolean").repartition(tasks)
+        manifests = frame_of_rows(spark, rows, _MANIFESTS).repartition(tasks)
         found = manifests.mapInArrow(partial(_read, self.files.task_properties()), _FOUND)
         by_path = found.groupBy("path").agg(F.max("kind").alias("kind"), F.max("size").alias("size"), F.max("kept"))
         return by_path.where(~F.col("max(kept)")).select("path", "kind", "size")

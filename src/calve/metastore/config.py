@@ -30,7 +30,7 @@ from typing import Any, Final
 
 from calve.errors import InvalidInput
 from calve.model.names import path_segment
-from calve.storage.local import location_of
+from calve.storage.local_folders import location_of
 from calve.values import value
 
 DISTRIBUTION: Final = "metastore-distribution.toml"

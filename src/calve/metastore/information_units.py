@@ -15,7 +15,8 @@ from calve.metastore.statistics import Bound, StatisticKind
 from calve.metastore.tables import MetadataType, TableUnit, number_of
 from calve.model.instants import datetime_at
 
-CATALOG: Final = "calve"
+_TABLE_CATALOG: Final = "calve"
+"""What TABLE_CATALOG contains: tables are told apart by their plugin and workspace, whatever catalog has them."""
 MOST_UNITS: Final = 50_000
 """Of a component that is copied: the copy of a larger one would take longer to read than the component."""
 
@@ -109,7 +110,7 @@ _SHORT: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte"
 
 
 def _names(unit: TableUnit) -> tuple[str, str, str]:
-    return CATALOG, f"{unit.storage_plugin}.{unit.workspace}", unit.table_name or ""
+    return _TABLE_CATALOG, f"{unit.storage_plugin}.{unit.workspace}", unit.table_name or ""
 
 
 def _instant(unit: TableUnit) -> datetime | None:

@@ -13,7 +13,7 @@ from calve.iceberg.small_tables.declared import Declaration
 from calve.metastore.component import Component, ComponentTools
 from calve.metastore.config import MetastoreConfig, below
 from calve.metastore.units import UnitLayout
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 
 U = TypeVar("U")
 

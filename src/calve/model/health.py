@@ -262,6 +262,10 @@ class Status:
     """Why snapshots of the table do not expire; empty if they do."""
     lag_ms: int | None = None
     """The table shows the source as of this long before `updated_ms`; None if unknown."""
+    current_ms: int | None = None
+    """The table shows everything that the source had at this time; None if unknown."""
+    polled_ms: int | None = None
+    """When the source was last polled; None if unknown."""
     unread: int | None = None
     """What the source had at the last check and was not read yet; None if unknown."""
     counts: str = "rows"
@@ -414,10 +418,29 @@ class Status:
         """Milliseconds since the last successful commit; None if there was none."""
         return None if self.last_commit_ms is None else max(0, now_ms - self.last_commit_ms)
 
+    @property
+    def ended_caught_up(self) -> bool:
+        """Whether the sink ended with a table that showed everything its source had at the last poll."""
+        ended = not (self.health.active or self.health is Health.SEALED)
+        return ended and self.current_ms is not None and self.current_ms == self.polled_ms
+
+    def since_poll_ms(self, now_ms: int) -> int | None:
+        """Milliseconds since the source was last polled; None if unknown."""
+        return None if self.polled_ms is None else max(0, now_ms - self.polled_ms)
+
     def lag_now_ms(self, now_ms: int) -> int | None:
+        """How far the table is behind its source; None if unknown, or if the input is complete.
+
+        A sink that had caught up when it ended is not behind anything that it knows of: `since_poll_ms` grows instead.
+        """
+        return 0 if self.ended_caught_up else self._state_age_ms(now_ms)
+
+    def _state_age_ms(self, now_ms: int) -> int | None:
         """Age of the state of the source that the table shows; None if unknown, or if the input is complete."""
         if self.lag_ms is None or self.health is Health.SEALED:
             return None
+        if self.current_ms is not None:
+            return max(0, now_ms - self.current_ms)
         return self.lag_ms + max(0, now_ms - self.updated_ms)
 
     def retention_left_ms(self, now_ms: int) -> int | None:
@@ -425,8 +448,8 @@ class Status:
 
         What was not read is at most as old as what the table lacks.
         """
-        lag = self.lag_now_ms(now_ms)
-        return None if self.source_keeps_ms is None or lag is None else max(0, self.source_keeps_ms - lag)
+        age = self._state_age_ms(now_ms)
+        return None if self.source_keeps_ms is None or age is None else max(0, self.source_keeps_ms - age)
 
     def at_source(self, position: SourcePosition) -> "Status":
         """This status with another position in the source."""
@@ -453,5 +476,6 @@ _KEPT = (
     *("compactions", "last_compaction", "last_compaction_ms", "removed_files", "removed_bytes", "failed_attempts"),
     *("conflicts", "fences", "states", "maintenance", "table_health", "state_sizes", "home_sizes", "epoch"),
     *("source", "source_parts", "source_keeps_ms", "unread_most", "retention_left"),
+    "polled_ms",
 )
 """Fields that remain valid after a run ends."""

@@ -64,6 +64,7 @@ class RunMonitor:
         self._on_record = on_record
         self._recent: deque[CommitReport] = deque(maxlen=RECENT_COMMITS)
         self._current_ms: int | None = None
+        self._polled_ms: int | None = None
         self._position: SourcePosition | None = None
         self._rate = _Rate(clock)
         self._phases = threading.local()
@@ -120,7 +121,9 @@ class RunMonitor:
 
     def _refreshed(self, status: Status) -> Status:
         lag = None if self._current_ms is None else max(0, status.updated_ms - self._current_ms)
-        return replace(status, lag_ms=lag, rows_per_second=self._rate.per_second)
+        polled_ms = status.polled_ms if self._polled_ms is None else self._polled_ms
+        rate = self._rate.per_second
+        return replace(status, current_ms=self._current_ms, polled_ms=polled_ms, lag_ms=lag, rows_per_second=rate)
 
     # ---- the port
 
@@ -161,9 +164,9 @@ class RunMonitor:
                 self._reporter.write()
         self._on_record()
 
-    def lag(self, current_ms: int | None, unread: int | None) -> None:
+    def lag(self, current_ms: int | None, polled_ms: int | None, unread: int | None) -> None:
         with self._lock:
-            self._current_ms = current_ms
+            self._current_ms, self._polled_ms = current_ms, polled_ms
             if unread != self._reporter.known.unread:
                 self._reporter.update(unread=unread)
 

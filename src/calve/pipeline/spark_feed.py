@@ -45,7 +45,7 @@ from calve.pipeline.spark_log import (
 )
 from calve.spark.failures import CAUGHT, failure_of
 from calve.storage import durable
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 
 _log = logging.getLogger(__name__)
 

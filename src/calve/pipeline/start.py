@@ -84,7 +84,7 @@ from calve.spark.executors import check_executors, on_cluster, refuse_connect, w
 from calve.spark.session import is_local
 from calve.storage.filesystems import NO_LOCAL_FILES, io_properties_of
 from calve.storage.listing import check_there
-from calve.storage.local import location_of
+from calve.storage.local_folders import location_of
 from calve.storage.sizes import home_sizes, state_sizes
 from calve.storage.state import StateFolder, StateStore, check_apart, local_folder
 from calve.view.plan import Mode, ViewPlan

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from calve.calls import for_users
 from calve.errors import InvalidInput
+from calve.iceberg.planning.table_scan import Scan
 from calve.lake import TableRef
 from calve.model.scan import ScanPlan
 from calve.reader.arguments import check_list, check_session_and_table
 from calve.reader.conditions import Where
-from calve.reader.frame import frame_of
+from calve.reader.frame import PlannedFrame, frame_of
 from calve.reader.local import TimeTravel, scan_of
 from calve.spark.executors import check_executors
 from calve.spark.failures import told_as
@@ -47,7 +48,7 @@ def read(
     """
     check_session_and_table("calve.read", spark, table)
     check_list("columns", columns)
-    return frame_of(spark, scan_of(table, at), columns, where).frame
+    return _planned(spark, scan_of(table, at), columns, where).frame
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,24 @@ class FilteredRead(FrameRead):
 def read_filtered(spark: SparkSession, table: TableRef, where: Where, **at: Unpack[TimeTravel]) -> FilteredRead:
     """The rows of a table that match a condition of Spark SQL, with the scan plan. Raises InvalidInput."""
     check_executors(spark)
+    planned = _planned(spark, scan_of(table, at), None, where)
+    return FilteredRead(planned.frame, planned.plan)
+
+
+def _planned(spark: SparkSession, scan: Scan, columns: Sequence[str] | None, where: Where | None) -> PlannedFrame:
     try:
         with quiet_analysis():
-            planned = frame_of(spark, scan_of(table, at), None, where)
+            return frame_of(spark, scan, columns, where)
     except PySparkException as error:
+        if where is None:
+            raise
         raise not_understood(error) from error
-    return FilteredRead(planned.frame, planned.plan)
 
 
 def not_understood(error: PySparkException) -> InvalidInput:
     """The error for a condition that Spark rejects."""
-    return InvalidInput("the condition is invalid", detail=str(error).strip().splitlines()[0])
+    return InvalidInput(
+        "the condition is invalid",
+        detail=str(error).strip().splitlines()[0],
+        hint="Write a condition of Spark SQL over the columns of the table or the files.",
+    )

@@ -488,7 +488,11 @@ def _file_gone(failure: _Failure) -> CalveError:
 
 
 def _bad_record(failure: _Failure) -> CalveError:
-    return BadRow("a record cannot be read", detail=failure.detail(failure.met))
+    return BadRow(
+        "a record cannot be read",
+        detail=failure.detail(failure.met),
+        hint="Correct or remove it. All lines of a CSV file have as many values as its first one.",
+    )
 
 
 def _bad_file(failure: _Failure) -> CalveError:

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from calve.errors import InvalidInput
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 
 LOG_BYTES = 8 << 20
 """Size from which the log is rotated."""

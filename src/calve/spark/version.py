@@ -8,7 +8,7 @@ them in a copy of the frame's session, so that neither the user's session nor an
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from inspect import signature
@@ -101,6 +101,17 @@ def frame_of(spark: SparkSession, rows: pa.Table, schema: T.StructType) -> DataF
     if not _OLD:
         return spark.createDataFrame(rows, schema=schema)
     return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema)
+
+
+def frame_of_rows(spark: SparkSession, rows: Sequence[tuple[object, ...]], schema: T.StructType) -> DataFrame:
+    """A frame of a few local rows, without a task in Python.
+
+    Spark would pass rows of Python through workers of RDDs, for which it starts another daemon than for frames.
+    """
+    arrow = arrow_schema_of(schema)
+    columns = [[row[at] for row in rows] for at in range(len(arrow))]
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, arrow, strict=True)]
+    return frame_of(spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
 
 
 def schema_of_ddl(text: str) -> T.StructType:

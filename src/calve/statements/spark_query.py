@@ -9,7 +9,7 @@ from calve.errors import InvalidInput
 from calve.metastore.information import VIEWS
 from calve.reader.read import FrameRead, read
 from calve.spark.sqltext import ident
-from calve.spark.version import quiet_analysis
+from calve.spark.version import frame_of_rows, quiet_analysis, schema_of_ddl
 from calve.sql.names import FieldPath, Identifier, is_plain
 from calve.sql.statements import SelectQuery
 from calve.statements.answers import QueryAnswer
@@ -27,8 +27,8 @@ def query(place: Workplace, statement: SelectQuery) -> QueryAnswer:
     text, asked = replace_names(timed, "`")
     session = place.spark().newSession()
     for name, lines in lines_of(place, asked).items():
-        columns = ", ".join(f"{column} {kind}" for column, kind in VIEWS[name].columns)
-        session.createDataFrame(lines, columns).createOrReplaceTempView(name)
+        columns = schema_of_ddl(", ".join(f"{column} {kind}" for column, kind in VIEWS[name].columns))
+        frame_of_rows(session, lines, columns).createOrReplaceTempView(name)
     for moment in moments:
         read(session, table_named(place, moment.path).ref, **moment.at).createOrReplaceTempView(moment.alias)
     known = {*asked, *(moment.alias.upper() for moment in moments)}

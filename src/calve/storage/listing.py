@@ -80,6 +80,15 @@ def check_there(location: str) -> None:
     )
 
 
+def require_there(location: str) -> None:
+    """Raise InvalidInput if a local folder does not exist: for callers that do not wait for it."""
+    try:
+        check_there(location)
+    except TransientError as error:
+        primary = error.primary.replace("did not", "does not")
+        raise InvalidInput(primary, detail=error.detail, hint=error.hint) from error
+
+
 @dataclass(frozen=True)
 class FileListing:
     """A location that can be listed."""

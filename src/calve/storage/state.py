@@ -24,7 +24,7 @@ from calve.storage import durable
 from calve.storage.aws import put_first
 from calve.storage.filesystems import filesystem_of, keeps_everything
 from calve.storage.hints import hint_for
-from calve.storage.parts import is_part, part_of, remove_abandoned
+from calve.storage.part_files import is_part, part_of, remove_abandoned
 
 _S3 = frozenset({"s3", "s3a", "s3n"})
 _READS = 16

@@ -18,6 +18,7 @@ class Limits:
 
     max_lag: timedelta | None = None
     max_commit_age: timedelta | None = None
+    max_poll_age: timedelta | None = None
     running: bool = False
     """Whether a sink that is stopped or paused is a problem, too."""
 
@@ -53,12 +54,15 @@ def _ages(status: Status, limits: Limits, now_ms: int) -> list[Problem]:
     if status.health in {Health.SEALED, Health.PAUSED}:
         return []
     found = []
-    lag, age = status.lag_now_ms(now_ms), status.since_commit_ms(now_ms)
+    lag, age, polled = status.lag_now_ms(now_ms), status.since_commit_ms(now_ms), status.since_poll_ms(now_ms)
     if limits.max_lag is not None and lag is not None and lag > _millis(limits.max_lag):
         found.append(Problem(status.sink, f"the table is {lag // 1000} s behind its source"))
     if limits.max_commit_age is not None and (age is None or age > _millis(limits.max_commit_age)):
         text = "it has never committed" if age is None else f"the last commit was {age // 1000} s ago"
         found.append(Problem(status.sink, text, "An idle sink commits at its HEARTBEAT."))
+    if limits.max_poll_age is not None and (polled is None or polled > _millis(limits.max_poll_age)):
+        text = "its source was never polled" if polled is None else f"its source was last polled {polled // 1000} s ago"
+        found.append(Problem(status.sink, text, "" if status.health.active else "calve run reads what is new since."))
     return found
 
 

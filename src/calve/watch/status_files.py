@@ -23,8 +23,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from calve.model.health import COMMITS_KEPT, CommitReport, Health, Status
 from calve.model.names import name_of_segment, path_segment
-from calve.storage.local import make_private
-from calve.storage.parts import part_of, remove_abandoned
+from calve.storage.local_folders import make_private
+from calve.storage.part_files import part_of, remove_abandoned
 from calve.watch import process
 
 _log = logging.getLogger("calve")

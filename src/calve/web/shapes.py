@@ -126,6 +126,7 @@ def _numbers(status: Status) -> Json:
     """What a status says, without the histories."""
     left_out = {"sink", "table", "states", "maintenance", "table_health", "source", "process"}
     body = {name: value for name, value in vars(status).items() if name not in left_out}
+    body["ended_caught_up"] = status.ended_caught_up
     body["last_snapshot_id"] = _text(status.last_snapshot_id)
     return body | _clipped(body)
 

@@ -38,7 +38,7 @@ from calve.reader.projection import Projection
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
 from calve.spark.sqltext import ident
 from calve.spark.tasks import TaskFailed, Tasks
-from calve.spark.version import collected
+from calve.spark.version import collected, frame_of_rows
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
 from calve.write.changes import ArrowChanges, check_changes
@@ -47,6 +47,15 @@ from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
 _AT_FIELD = T.StructField(_AT, T.LongType())
+_LISTED = T.StructType(
+    [
+        T.StructField(TIME, T.LongType()),
+        _AT_FIELD,
+        T.StructField(_KIND, T.IntegerType()),
+        T.StructField(_FILE, T.StringType()),
+    ]
+)
+"""Columns of a list of staged files."""
 _ROWS_PER_FILE = 1_000_000
 _FAILED = "the changes could not be staged"
 
@@ -192,7 +201,7 @@ class StagedBatch:
         positions = T.StructType([T.StructField(f"c{i}", f.dataType) for i, f in enumerate(fields)])
         files = self._files
         tasks = min(len(files), 2 * spark.sparkContext.defaultParallelism)
-        listed = spark.createDataFrame(files, f"{TIME} BIGINT, {_AT} BIGINT, {_KIND} INT, {_FILE} STRING")
+        listed = frame_of_rows(spark, files, _LISTED)
         read = listed.repartition(tasks).mapInArrow(partial(_Reader.rows, self._reader), positions)
         orders = order_columns(column.field.name for column in beside)
         others = [ident(f.name) for f in fields if f.name not in {*orders, _AT}]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from calve.errors import TransientError
 from calve.keylookup.indexed import IndexLimits
 from calve.keylookup.resolver import DriverLimits

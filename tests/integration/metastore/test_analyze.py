@@ -15,7 +15,7 @@ from calve.api.folders import FolderRead, read_folder
 from calve.catalog.connect import connect_embedded
 from calve.cli.read import describe_folder
 from calve.definitions.workplace import Workplace, workplace
-from calve.errors import InvalidInput
+from calve.errors import BadRow, InvalidInput
 from calve.lake import Lake, TableRef
 from calve.metastore.statistics import ColumnStatistics, StatisticKind, StatisticsType
 from calve.metastore.tables import MetadataType, TableUnit, open_tables
@@ -109,6 +109,23 @@ def test_json_of_a_source_is_measured_with_its_columns(place: Workplace, tmp_pat
     (root / "bad.json").write_text("{]\n")
     with pytest.raises(InvalidInput, match="cannot be read"):
         told(place, "ANALYZE TABLE s REFRESH METADATA")
+
+
+def test_folders_that_cannot_be_read_say_what_to_do(place: Workplace, tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    with pytest.raises(InvalidInput, match=f"the folder {root}/none does not exist") as caught:
+        read_folder(place, str(root / "none"))
+    assert caught.value.hint
+    (root / "a.json").write_text('{"a": 1, "A": 2}\n')
+    with pytest.raises(InvalidInput, match="cannot be read") as caught:
+        read_folder(place, str(root))
+    assert "calve init" in caught.value.hint
+    (root / "a.json").unlink()
+    (root / "a.csv").write_text("a;b,c\n1;2\n")
+    with pytest.raises(BadRow, match="a record cannot be read") as bad:
+        rows_read(read_folder(place, str(root)))
+    assert "as many values" in bad.value.hint
 
 
 def test_many_footers_are_read_by_tasks_with_the_same_result(

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType
 
 import calve
+from calve.errors import InvalidInput
 from calve.iceberg.loading import load_table
 from calve.iceberg.planning.table_scan import NOTHING, Scan
 from calve.iceberg.planning.travel import AsOf
@@ -55,6 +56,14 @@ def rows_where(spark: SparkSession, ref: TableRef) -> dict[str, Rows]:
         where: [{name: row[name] for name in frame.columns} for row in marked if row[mark]]
         for where, mark in marks.items()
     }
+
+
+@pytest.mark.parametrize("where", ["nope = 1", "id =", "id"])
+def test_a_condition_that_spark_rejects_is_invalid_input(spark: SparkSession, ref: TableRef, where: str) -> None:
+    with pytest.raises(InvalidInput, match="the condition is invalid") as caught:
+        calve.read(spark, ref, where=where)
+    assert caught.value.detail
+    assert caught.value.hint
 
 
 def planned(spark: SparkSession, ref: TableRef, where: str) -> ScanPlan:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from calve.clock import SystemClock
 from calve.envelope.envelopes import changes_of, table_schema
 from calve.errors import BadRow, InvalidInput, SourceLost, decode
-from calve.model.change import BAD, DELETE, OP, UPSERT
+from calve.model.change import BAD, DELETE, OP, UPSERT, Origin, letter_of
 from calve.model.spec import Debezium, NoEnvelope, Upsert
 from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM
 from calve.source.files.definition import FileSource, files
@@ -116,6 +116,38 @@ def test_rows_of_csv_follow_the_same_rules(spark: SparkSession, tmp_path: Path) 
     assert len(texts) == 4
     with pytest.raises(InvalidInput, match="CSV"):
         opened(folder, tmp_path, format="csv", schema="a ARRAY<INT>").schema(spark)
+
+
+def test_csv_rows_that_are_not_utf_8_are_bad_rows_and_others_keep_their_text(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = ["\ufeffid¦größe", "1¦žluťoučký 中 \U0001f600", '2¦"a¦b"', "3¦−", "4¦", "5¦ä", "6¦ü¦more"]
+    data = "\n".join(lines).encode()
+    (folder / "a.csv").write_bytes(data.replace("ä".encode(), b"\xe4") + b"\n")
+    options = {"header": "true", "sep": "¦", "nullValue": "−"}
+    source = opened(folder, tmp_path, format="csv", schema="id INT, `größe` STRING", options=options)
+    rows = changes_of(everything(spark, source), Upsert(order_by=("id",)), ["id"]).collect()
+    found = {r.id: r["größe"] for r in rows if r[BAD] is None}
+    assert found == {1: "žluťoučký 中 \U0001f600", 2: "a¦b", 3: None, 4: None if found[4] is None else ""}
+    letters = [letter_of(r[BAD]) for r in rows if r[BAD]]
+    origins = [letter.origin for letter in letters if letter]
+    assert [origin.value for origin in origins] == [b'{"id": "5", "gr\xc3\xb6\xc3\x9fe": "\xe4"}', "6¦ü¦more".encode()]
+    assert ["not UTF-8" in str(decode(r[BAD])) for r in rows if r[BAD]] == [True, False]
+    again = source.records_of(spark, [*origins, Origin(file="f", value='{"id": "7", "größe": "ü"}'.encode())])
+    repeated = changes_of(again, Upsert(order_by=("id",)), ["id"]).collect()
+    assert [(r.id, r["größe"]) for r in repeated if r[BAD] is None] == [(7, "ü")]
+    left = [letter for r in repeated if (letter := letter_of(r[BAD] or ""))]
+    assert [letter.origin.value for letter in left] == [origin.value for origin in origins]
+
+
+def test_the_encoding_of_csv_files_may_be_given(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_bytes("1,ä\n".encode("latin-1"))
+    options = {"encoding": "ISO-8859-1"}
+    source = opened(tmp_path / "in", tmp_path, format="csv", schema="id INT, v STRING", options=options)
+    assert [(r.id, r.v) for r in everything(spark, source).collect()] == [(1, "ä")]
 
 
 def test_options_of_sparks_reader_are_honoured(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaClass, JVMView
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T  # noqa: N812
 
 from calve.spark.session import embedded_session
-from calve.spark.version import java_class
+from calve.spark.version import frame_of_rows, java_class
 from tests.support.jvm import QUICK
 
 FIRST_STEPS = """
@@ -100,6 +101,15 @@ def test_the_embedded_spark_is_set_up_for_one_machine(spark: SparkSession, setti
 def test_the_environment_is_left_as_it_was(spark: SparkSession) -> None:
     assert spark.range(1).count() == 1
     assert "SPARK_LOCAL_IP" not in os.environ
+
+
+def test_rows_of_python_become_a_frame_without_a_python_worker(spark: SparkSession) -> None:
+    schema = T.StructType([T.StructField("a b", T.LongType()), T.StructField("c", T.BinaryType())])
+    frame = frame_of_rows(spark, [(1, b"x"), (None, None), (3, b"")], schema)
+    assert sorted(map(tuple, frame.collect()), key=str) == [(1, b"x"), (3, b""), (None, None)]
+    assert frame_of_rows(spark, [], schema).collect() == []
+    plan = frame._jdf.queryExecution().analyzed().toString()
+    assert "LogicalRDD" not in plan, plan
 
 
 def test_workers_import_from_files_and_not_from_archives_of_spark(spark: SparkSession) -> None:

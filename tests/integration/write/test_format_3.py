@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve.catalog.connect import connect_embedded
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from calve.iceberg.files.content import content_id
 from calve.keylookup.search import SparkJobs
 from calve.model.spec import OnForeignCommit, WriteOptions

@@ -12,7 +12,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.lineage import metadata_text
+from calve.catalog.row_lineage import metadata_text
 from tests.support.servers.listening import Answer, Listening, Request
 
 _TABLE = re.compile(r"/v1/namespaces/(?P<namespace>[^/]+)/tables/(?P<table>[^/?]+)")

@@ -15,7 +15,7 @@ from calve.lake import connect
 from calve.metastore.tables import open_tables
 from calve.model.health import Health
 from calve.pipeline.monitor import report_start
-from calve.storage.local import make_private
+from calve.storage.local_folders import make_private
 from tests.integration.servers.test_logins import no_spark
 from tests.unit.metastore.sample import metastore_at
 

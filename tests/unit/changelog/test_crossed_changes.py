@@ -17,8 +17,8 @@ from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, Nested
 from pyspark.sql import SparkSession
 
 import calve
-from calve.catalog.lineage import UPGRADE
 from calve.catalog.outcome import TableChange, send
+from calve.catalog.row_lineage import UPGRADE
 from calve.clock import RandomIds, SystemClock
 from calve.errors import SourceChanged, SourceLost
 from calve.iceberg.planning.change_range import walk

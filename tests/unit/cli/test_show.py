@@ -74,6 +74,18 @@ def test_the_lag_of_a_sink_is_a_time_and_what_was_not_read(lag_ms: int | None, u
     assert words in captured.get().splitlines()[1]
 
 
+def test_a_sink_that_had_caught_up_when_it_stopped_says_how_long_ago_that_was() -> None:
+    screen = PlainConsole(width=200)
+    found = replace(Status.unknown("s", 1), lag_ms=0, current_ms=1_000, polled_ms=1_000, health=Health.STOPPED)
+    with screen.capture() as captured:
+        show_statuses(screen, [found], Path(), 1_148_000)
+        show_statuses(screen, [replace(found, polled_ms=1_001)], Path(), 1_148_000)
+    _, stopped, _, note, _, behind = captured.get().splitlines()
+    assert " 0s " in stopped
+    assert note == "s: it had caught up when its source was last polled, 19m 7s ago"
+    assert " 19m 7s " in behind
+
+
 def test_sizes_of_state_home_and_table_are_shown() -> None:
     screen = PlainConsole(width=200)
     found = TableHealth(1, 1, 3, 100, 2, 6_000, 1, 1, 400, 25)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.readers import ROOT
 
 PASSED_ON = {
-    "api/init.py: primary",
+    "api/init.py: error.primary",
     "plan/sinks.py: error.primary",
     "plan/sources.py: error.primary",
     "records/frames.py: problem.text",
@@ -19,6 +19,7 @@ PASSED_ON = {
     "spark/failures.py: failure.primary.replace('could not be', 'cannot be')",
     "spark/failures.py: primary.replace('could not be', 'cannot be')",
     "spark/tasks.py: self.primary",
+    "storage/listing.py: primary",
 }
 """Texts that belong to other calls, which are on the page."""
 

@@ -26,6 +26,7 @@ from calve.records.frames import _batch
 from calve.records.scalars import GUARDED_MICROS, PLAIN, Coding, Settings
 from calve.records.strict import Misfit, converter
 from calve.source.files import records
+from calve.source.files.csv_text import CsvText
 from calve.source.kafka import reader as topic_records
 from calve.spark.version import arrow_schema_of
 
@@ -188,7 +189,7 @@ def readable(rows: Iterator[Any], output: T.StructType, values: list[bytes | Non
 @example([b'{"id": "a", "moment": "9999-12-31T23:59:59-14:00"}'], Settings())
 @example([DEEP], Settings())
 def test_any_line_of_a_file_is_a_row_or_a_bad_row(lines: list[bytes], settings: Settings) -> None:
-    reader = records.LineReader(tuple(TABLE.fields), settings, csv=False)
+    reader = records.LineReader(tuple(TABLE.fields), settings, csv=None)
     columns: dict[str, list[Any]] = {"value": [*lines], frames.SOURCE_FILE: ["f"] * len(lines)}
     output = records.record_schema(TABLE.fields)
     readable(reader.rows()(columns, len(lines)), output, [*lines], [frames.SOURCE_PROBLEM])
@@ -199,7 +200,7 @@ def test_any_row_of_csv_is_a_row_or_a_bad_row(rows: list[dict[str, str | None]])
     fields = [T.StructField(name, kind) for name, kind in SCALARS.items()]
     columns: dict[str, list[Any]] = {name: [row[name] for row in rows] for name in SCALARS}
     columns |= {records._CORRUPT: [None] * len(rows), frames.SOURCE_FILE: ["f"] * len(rows)}
-    reader = records.LineReader(tuple(fields), Settings(), csv=True)
+    reader = records.LineReader(tuple(fields), Settings(), csv=CsvText.of({}))
     kept = [json.dumps({name: row[name] for name in SCALARS}).encode() for row in rows]
     readable(reader.rows()(columns, len(rows)), records.record_schema(fields), [*kept], [frames.SOURCE_PROBLEM])
 

@@ -22,8 +22,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 from pyroaring import BitMap64
 
 from calve.catalog.connect import connect_embedded
-from calve.catalog.lineage import check_writable
 from calve.catalog.outcome import send
+from calve.catalog.row_lineage import check_writable
 from calve.clock import RandomIds, SystemClock
 from calve.errors import CommitConflict, InvalidInput, TerminalError
 from calve.iceberg.files.content import content_id, first_row_id_of

@@ -38,6 +38,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from calve.errors import TerminalError
 from calve.iceberg.files.transforms import _hashes, transformed
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -85,6 +86,18 @@ def test_truncation_goes_down_to_the_multiple_below_as_the_specification_shows()
     assert applied(DecimalType(38, 2), TruncateTransform(50), Decimal("-10.65"), None) == [Decimal("-11.00"), None]
     assert applied(StringType(), TruncateTransform(3), "iceberg", "", None, "😀é😀é") == ["ice", "", None, "😀é😀"]
     assert applied(BinaryType(), TruncateTransform(3), b"\1\2\3\4", None) == [b"\1\2\3", None]
+
+
+@pytest.mark.parametrize(("digits", "text"), [(4, "-99.99"), (38, "-" + "9" * 36 + ".99")])
+def test_a_decimal_whose_truncation_has_too_many_digits_has_no_partition(digits: int, text: str) -> None:
+    kind = DecimalType(digits, 2)
+    values = pa.array([Decimal("-99.90"), None, Decimal(text)], pa.decimal128(digits, 2))
+    least = transformed(values.slice(0, 2), kind, TruncateTransform(10))
+    assert least.to_pylist() == [Decimal("-99.90"), None]
+    with pytest.raises(TerminalError, match="no partition") as caught:
+        transformed(values, kind, TruncateTransform(50))
+    assert caught.value.detail == f"truncate(50) of its value needs more digits than decimal({digits}, 2) has."
+    assert "SET PARTITION BY" in caught.value.hint
 
 
 def test_truncation_below_the_least_number_wraps_as_in_java() -> None:

@@ -9,8 +9,8 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType
 
 from calve import faults
-from calve.catalog.lineage import UPGRADE, next_row_id
 from calve.catalog.outcome import TableChange, send
+from calve.catalog.row_lineage import UPGRADE, next_row_id
 from calve.clock import RandomIds, SystemClock
 from calve.errors import InvalidInput, TransientError
 from calve.iceberg.files.content import content_id, first_row_id, first_row_id_of

@@ -150,6 +150,33 @@ def test_csv_files_give_the_names_of_their_header(place: Workplace, tmp_path: Pa
     assert "a.csv.gz has id, name, zip, paid" in caught.value.detail
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name_or_a_record(place: Workplace, tmp_path: Path) -> None:
+    csv, json = folder(tmp_path, "csv"), folder(tmp_path, "json")
+    (csv / "a.csv").write_text("\ufeffid,name\n1,x\n", encoding="utf-8")
+    (json / "a.json").write_text('\ufeff{"id": 1}\n', encoding="utf-8")
+    (answer,) = run(place, f"CREATE SOURCE c FROM FILES (PATH = '{csv}', FORMAT = 'csv', HEADER = true) INFER")
+    assert answer.splitlines()[1] == "columns inferred from 1 file, 1 record: id BIGINT, name STRING"
+    (answer,) = run(place, f"CREATE SOURCE j FROM FILES (PATH = '{json}', FORMAT = 'json') INFER")
+    assert answer.splitlines()[1:] == ["columns inferred from 1 file, 1 record: id BIGINT"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.csv", "id,v\r\n1,a\r\n".encode("utf-16"), "not a valid CSV file"),
+        ("a.parquet", b"PAR1 and nothing", "not a valid Parquet file"),
+    ],
+)
+def test_a_file_of_another_format_is_named(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    path = folder(tmp_path, "in")
+    (path / name).write_bytes(data)
+    with pytest.raises(InvalidInput, match=words) as caught:
+        propose_for_folder(str(path))
+    assert str(path / name) in caught.value.detail
+    assert caught.value.hint
+    assert not caught.value.detail.endswith("..")
+
+
 # ---- calve init
 
 

@@ -15,7 +15,7 @@ from calve.errors import InvalidInput
 from calve.infer.columns import columns_of_sample, fields_of, inferred
 from calve.infer.sample import Sample, sampled
 from calve.infer.schemas import avro_fields, avro_image, json_schema_fields
-from calve.infer.values import InferenceNotes, declared
+from calve.infer.value_types import InferenceNotes, declared
 from calve.model.spec import Debezium, Envelope, NoEnvelope
 from calve.records.documents import codings_of, is_wrapped, parsed
 from calve.records.scalars import Settings

@@ -10,7 +10,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from calve.infer.columns import columns_of_sample, inferred
 from calve.infer.sample import Sample, Sampled, sampled
-from calve.infer.values import MAX_DEPTH, InferenceNotes, declared, type_of_json, type_of_texts
+from calve.infer.value_types import MAX_DEPTH, InferenceNotes, declared, type_of_json, type_of_texts
 from calve.records.documents import parsed
 from calve.records.scalars import Settings
 from calve.records.strict import Columns

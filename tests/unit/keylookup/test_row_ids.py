@@ -15,7 +15,7 @@ from pyiceberg.types import DoubleType, LongType, NestedField, PrimitiveType, St
 
 import calve
 from calve import faults
-from calve.catalog.lineage import next_row_id
+from calve.catalog.row_lineage import next_row_id
 from calve.errors import TransientError
 from calve.iceberg.files.content import content_id
 from calve.iceberg.files.manifest_cache import ManifestCache

@@ -10,8 +10,8 @@ from pyiceberg.manifest import FileFormat
 from pyroaring import BitMap64
 
 import calve
-from calve.catalog.lineage import UPGRADE
 from calve.catalog.outcome import TableChange, send
+from calve.catalog.row_lineage import UPGRADE
 from calve.clock import RandomIds, SystemClock
 from calve.iceberg.files.content import content_id, first_row_id
 from calve.iceberg.files.vectors import DeletedRows, write_vectors

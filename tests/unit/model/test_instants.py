@@ -7,7 +7,12 @@ import pytest
 from calve.errors import InvalidInput
 from calve.model.instants import datetime_at, datetime_of, instant_text
 
-OWN_CLOCK = {"cli/logs.py", "lineage.py", "iceberg/small_tables/dead_letters.py", "iceberg/small_tables/orphans.py"}
+OWN_CLOCK = {
+    "cli/logs.py",
+    "open_lineage.py",
+    "iceberg/small_tables/dead_letters.py",
+    "iceberg/small_tables/orphans.py",
+}
 """They convert times of this machine's clock."""
 
 

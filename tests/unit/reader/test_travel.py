@@ -141,5 +141,7 @@ def test_as_of_a_time_the_head_of_that_time_is_read(tmp_path: Path) -> None:
     assert "had no snapshot at 2020-01-01" in refused(table, as_of="2020-01-01").primary
     assert "is not a point in time" in refused(table, as_of="yesterday").primary
     assert "only one point" in refused(table, as_of=at(1), snapshot_id=1).primary
+    for wrong in (str(table.table.metadata.current_snapshot_id), True, 1.0):
+        assert refused(table, snapshot_id=wrong).primary == "snapshot_id must be a whole number"
     assert rows(table, as_of_frontier="1970-01-01 00:00:00.020") == {1: "b"}, "a frontier as a time"
     table.close()

@@ -3,6 +3,7 @@
 import pytest
 
 from calve.records.frames import SOURCE_FILE
+from calve.source.files.csv_text import CsvText
 from calve.source.files.records import CsvLetterSplitter
 
 
@@ -14,11 +15,13 @@ from calve.source.files.records import CsvLetterSplitter
         (b'{"n":3}', [None, "3"]),
         (b'{"id":true,"n":1.5}', ["true", "1.5"]),
         (b'{"id":9007199254740993,"n":1e400}', ["9007199254740993", "1e400"]),
+        ('{"id":"\u4e2d","n":"\\u00e9"}'.encode(), ["\u4e2d".encode().decode("latin-1"), "\xc3\xa9"]),
+        (b'{"id":"1","n":"\xe9"}', ["1", "\xe9"]),
     ],
-    ids=["texts", "other names", "without nulls", "typed", "as they were written"],
+    ids=["texts", "other names", "without nulls", "typed", "as they were written", "not ASCII", "not UTF-8"],
 )
 def test_rows_that_were_kept_as_json_are_texts_again(value: bytes, texts: list[str | None]) -> None:
-    (row,) = CsvLetterSplitter(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
+    (row,) = CsvLetterSplitter(("id", "n"), CsvText.of({}))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
     assert row == [*texts, None, None, "a.csv"]
 
 
@@ -26,5 +29,5 @@ def test_rows_that_were_kept_as_json_are_texts_again(value: bytes, texts: list[s
     "value", [b"1,2,3", b"", b"\xff", b"[1]", b'{"other": "1"}', b'{"id": {}, "n": []}', b"[" * 100_000]
 )
 def test_lines_are_left_to_the_parser_of_lines(value: bytes) -> None:
-    (row,) = CsvLetterSplitter(("id", "n"))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
+    (row,) = CsvLetterSplitter(("id", "n"), CsvText.of({}))({"value": [value], SOURCE_FILE: ["a.csv"]}, 1)
     assert row == [None, None, None, value, "a.csv"]

@@ -20,7 +20,7 @@ from pyspark.sql import types as T  # noqa: N812
 from calve.errors import InvalidInput
 from calve.infer.schemas import protobuf_fields, protobuf_image
 from calve.infer.topics import schema_of_values
-from calve.infer.values import InferenceNotes, declared
+from calve.infer.value_types import InferenceNotes, declared
 from calve.records.documents import Malformed, parsed
 from calve.records.scalars import Settings
 from calve.records.strict import Columns

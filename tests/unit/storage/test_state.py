@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calve.errors import InvalidInput, TerminalError, TransientError
-from calve.storage.parts import part_of
+from calve.storage.part_files import part_of
 from calve.storage.state import (
     JOINED_GAP,
     LocalState,

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from calve.cli.main import app, main
 from calve.clock import SystemClock
 from calve.model.health import Health, Status
+from calve.pipeline.monitor import report_paused, report_resumed
 from calve.watch.process import this_process
 from calve.watch.status_files import status_file, write_status
 
@@ -93,13 +94,45 @@ def test_limits_of_lag_and_commit_age(tmp_path: Path) -> None:
     assert check(tmp_path, "--max-lag", "1m", "--max-commit-age", "1m")[0] == 0
 
 
-def test_the_lag_of_a_stopped_sink_grows(tmp_path: Path) -> None:
-    put(tmp_path, "s", Health.STOPPED, lag_ms=0)
-    file = status_file(tmp_path, "s")
-    body = json.loads(file.read_text())
-    body["updated_ms"] -= 3_600_000
-    file.write_text(json.dumps(body))
-    assert check(tmp_path, "--max-lag", "30m")[0] == 1
+@pytest.mark.parametrize("health", [Health.STOPPED, Health.PAUSED, Health.HALTED, Health.GONE])
+def test_a_sink_that_had_caught_up_when_it_ended_is_not_behind_and_its_source_is_not_polled(
+    tmp_path: Path, health: Health
+) -> None:
+    hour_ago = SystemClock().now_ms() - 3_600_000
+    put(tmp_path, "s", health, lag_ms=0, current_ms=hour_ago, polled_ms=hour_ago, updated_ms=hour_ago)
+    code, out = check(tmp_path, "--max-lag", "30m")
+    assert code == health.wrong
+    assert "behind" not in out
+    code, out = check(tmp_path, "--max-poll-age", "30m")
+    if health is Health.PAUSED:  # it is meant to wait
+        assert code == 0
+    else:
+        assert code == 1
+        assert "s: its source was last polled 3600 s ago\n  hint: calve run reads what is new since.\n" in out
+    assert check(tmp_path, "--max-poll-age", "2h")[0] == health.wrong
+
+
+@pytest.mark.parametrize("values", [{}, {"current_ms": 1_000, "polled_ms": 2_000}])
+def test_the_lag_of_a_sink_that_ended_before_it_had_caught_up_grows(tmp_path: Path, values: dict[str, int]) -> None:
+    now = SystemClock().now_ms()
+    values = {name: now - 3_600_000 + moment for name, moment in values.items()}
+    put(tmp_path, "s", Health.STOPPED, lag_ms=0, updated_ms=now - 3_600_000, **values)
+    code, out = check(tmp_path, "--max-lag", "30m")
+    assert code == 1
+    assert out.startswith("s: the table is 3")
+
+
+def test_a_sink_that_was_reported_again_is_as_far_behind_as_before(tmp_path: Path) -> None:
+    now = SystemClock().now_ms()
+    put(tmp_path, "s", Health.STOPPED, lag_ms=0, current_ms=now - 3_600_000, polled_ms=now - 1, cause="a signal")
+    report_paused(tmp_path, "s")
+    report_resumed(tmp_path, "s")
+    assert check(tmp_path, "--max-lag", "30m")[1].startswith("s: the table is 3600 s behind its source\n")
+
+
+def test_a_source_that_was_never_polled_exceeds_any_age(tmp_path: Path) -> None:
+    put(tmp_path, "s", Health.STARTING)
+    assert check(tmp_path, "--max-poll-age", "1h") == (1, "s: its source was never polled\n")
 
 
 def test_a_home_without_sinks_is_not_healthy(tmp_path: Path) -> None:
@@ -121,7 +154,14 @@ def test_json_says_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--check", "--max-lag", "soon"], ["--max-lag", "1m"], ["nobody", "--check"], ["--running"]]
+    "arguments",
+    [
+        ["--check", "--max-lag", "soon"],
+        ["--max-lag", "1m"],
+        ["--max-poll-age", "1m"],
+        ["nobody", "--check"],
+        ["--running"],
+    ],
 )
 def test_a_wrong_call_is_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     monkeypatch.setattr("sys.argv", ["calve", "status", "--home", str(tmp_path), *arguments])

@@ -9,9 +9,9 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.transport import Transport
 
-from calve import lineage
-from calve.lineage import emit_lineage
+from calve import open_lineage as lineage
 from calve.model.health import CommitReport
+from calve.open_lineage import emit_lineage
 from tests.support.runs import Run, spec_of
 
 

@@ -36,6 +36,8 @@ FULL = replace(
     input="[1000]",
     last_commit_ms=400,
     lag_ms=100,
+    current_ms=900,
+    polled_ms=950,
     unread=7,
     unread_most=5,
     retention_left=40,
@@ -202,6 +204,7 @@ def test_statuses_of_other_processes_are_exported_alike() -> None:
     found = parsed(text)
     labels = (("sink", FULL.sink),)
     assert found["calve_lag_seconds", labels] == 2.1
+    assert found["calve_seconds_since_poll", labels] == 2.05
     assert found["calve_retention_left", labels] == 40
     assert found["calve_retention_left_seconds", labels] == 7.9
     assert found["calve_seconds_since_commit", labels] == 2.6

@@ -20,7 +20,7 @@ from calve.model.health import (
     StateChange,
     Status,
 )
-from calve.storage.parts import part_of
+from calve.storage.part_files import part_of
 from calve.watch import process
 from calve.watch.process import this_process
 from calve.watch.status_files import (

@@ -38,6 +38,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from calve.errors import TerminalError
+
 _HOUR_MICROS = 3_600_000_000
 _DAY_MICROS = 24 * _HOUR_MICROS
 _INT_MAX = np.uint32(0x7FFF_FFFF)
@@ -51,7 +53,10 @@ _hash_bytes: Callable[[bytes], int] = BucketTransform(1).transform(BinaryType(),
 
 
 def transformed(values: pa.Array, kind: IcebergType, transform: Transform[Any, Any]) -> pa.Array:
-    """The partition value of each value of a column of type `kind`. Raises TypeError if that is impossible."""
+    """The partition value of each value of a column of type `kind`.
+
+    Raises TypeError if the type has none, and TerminalError if a value has none.
+    """
     match transform:
         case VoidTransform():
             return pa.nulls(len(values))
@@ -173,12 +178,29 @@ def _truncated_decimals(values: pa.Array, kind: DecimalType, width: int) -> pa.A
     if kind.precision > _LONG_DIGITS:
         found = values.dictionary_encode()
         cut = [_cut(value, kind.scale, width) for value in found.dictionary.to_pylist()]
+        _check_digits(min(cut, default=0), kind, width)
         return _decimals([v % (1 << 128) for v in cut], values.type).take(found.indices)
     words = np.frombuffer(values.buffers()[1], np.int64, 2 * len(values), 16 * values.offset)
-    low = _floored(words[::2], width)
+    low = _floored(_longs_of(words, values), width)
+    _check_digits(int(low.min(initial=0)), kind, width)
     both = np.stack([low, low >> np.int64(63)], axis=1)
     out = pa.Array.from_buffers(values.type, len(values), [None, pa.py_buffer(both.tobytes())])
     return pc.if_else(values.is_valid(), out, pa.scalar(None, values.type)) if values.null_count else out
+
+
+def _longs_of(words: Longs, values: pa.Array) -> Longs:
+    """The lower halves of decimals; 0 for nulls, whose words are arbitrary."""
+    return np.where(np.asarray(values.is_valid()), words[::2], 0) if values.null_count else words[::2]
+
+
+def _check_digits(least: int, kind: DecimalType, width: int) -> None:
+    """Refuse a value whose multiple below has more digits than its type: no table can have such a partition."""
+    if least <= -(10**kind.precision):
+        raise TerminalError(
+            "a row belongs to no partition of the table",
+            detail=f"truncate({width}) of its value needs more digits than {kind} has.",
+            hint="Partition by something else, ALTER SINK ... SET PARTITION BY, or declare more digits.",
+        )
 
 
 def _cut(value: Any, scale: int, width: int) -> int:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from pyiceberg.schema import Schema, index_by_name
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 
 from calve.catalog.failures import trying
@@ -48,9 +49,9 @@ def place_of(table: Table, snapshot: Snapshot | None) -> TablePlace:
     return TablePlace(uuid, snapshot.snapshot_id, snapshot.sequence_number or 0)
 
 
-def newest_place(table: Table) -> TablePlace:
-    """The head of main."""
-    return place_of(table, head_of(table.metadata))
+def newest_place(table: Table, branch: str = MAIN_BRANCH) -> TablePlace:
+    """The head of a branch."""
+    return place_of(table, head_of(table.metadata, branch))
 
 
 def oldest_on_main(table: Table) -> int | None:
@@ -59,14 +60,14 @@ def oldest_on_main(table: Table) -> int | None:
     return None if oldest is None else oldest.snapshot_id
 
 
-def _oldest(table: Table) -> Snapshot | None:
-    head = head_of(table.metadata)
+def _oldest(table: Table, branch: str = MAIN_BRANCH) -> Snapshot | None:
+    head = head_of(table.metadata, branch)
     return None if head is None else walk(table.metadata, head, None).path[-1]
 
 
-def oldest_place(table: Table) -> TablePlace:
-    """The oldest ancestor of the head, or the start of the table if that is known to be empty."""
-    oldest = _oldest(table)
+def oldest_place(table: Table, branch: str = MAIN_BRANCH) -> TablePlace:
+    """The oldest ancestor of the head of a branch, or the start of the table if that is known to be empty."""
+    oldest = _oldest(table, branch)
     return place_of(table, None if oldest is None or _starts_empty(table, oldest) else oldest)
 
 

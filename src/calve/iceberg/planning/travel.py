@@ -41,6 +41,9 @@ class AsOf:
                 detail=f"Got {' and '.join(name.removesuffix('_ms') for name in given)}.",
                 hint="Keep one of them.",
             )
+        number: object = self.snapshot_id
+        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
+            raise InvalidInput("snapshot_id must be a whole number", detail=f"Got {number!r}.")
         if self.sink is not None and self.frontier is None:
             raise InvalidInput("a sink can be chosen only together with a frontier", hint="Set as_of_frontier.")
 

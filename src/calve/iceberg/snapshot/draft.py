@@ -36,8 +36,8 @@ from pyiceberg.table.update import (
 from calve.catalog.discard import discard
 from calve.catalog.failures import trying
 from calve.catalog.guarded import locations_of
-from calve.catalog.lineage import UPGRADE, next_row_id
 from calve.catalog.outcome import TableChange
+from calve.catalog.row_lineage import UPGRADE, next_row_id
 from calve.clock import Clock, IdSource
 from calve.iceberg.files.manifest_cache import ListHeader, ManifestCache, ManifestLine
 from calve.iceberg.files.manifests import TARGET_BYTES

@@ -45,6 +45,7 @@ from calve.source.files.records import (
 )
 from calve.source.port import LEAST_POLL
 from calve.spark.failures import told_as
+from calve.spark.version import frame_of_rows
 from calve.storage.listing import FileListing, KnownFile, absolute, spark_options
 from calve.storage.state import StateStore
 
@@ -364,7 +365,7 @@ class FileSource:
 
     def records_of(self, spark: SparkSession, origins: Sequence[Origin]) -> DataFrame:
         definition = self._definition
-        lines = spark.createDataFrame([(origin.value, origin.file) for origin in origins], LINES)
+        lines = frame_of_rows(spark, [(origin.value, origin.file) for origin in origins], LINES)
         if definition.lines or definition.schema is None:
             return lines
         fields = declared_schema(definition.schema).fields

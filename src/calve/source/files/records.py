@@ -8,7 +8,7 @@ A frame has the declared columns, and those of `records.frames` with the file of
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from calve.records.frames import SOURCE_FILE, SOURCE_PROBLEM, STEP, Columns, Row
 from calve.records.scalars import Settings
 from calve.records.strict import Columns as Typed
 from calve.records.strict import check_type
+from calve.source.files.csv_text import CsvText
 from calve.spark.sqltext import ident
 from calve.storage.listing import spark_options
 
@@ -70,7 +71,7 @@ def read_lines(lines: DataFrame, fields: Sequence[T.StructField], unit: str | No
 
 def line_code(fields: Sequence[T.StructField], unit: str | None, zone: str) -> RowCode:
     """Reads lines with the columns `LINES` as records."""
-    reader = LineReader(tuple(fields), Settings(unit, zone), csv=False)
+    reader = LineReader(tuple(fields), Settings(unit, zone), csv=None)
     return RowCode((_LINE, SOURCE_FILE), reader.rows, record_schema(fields))
 
 
@@ -88,38 +89,40 @@ def csv_records(
     spark: SparkSession, paths: list[str], fields: Sequence[T.StructField], options: Mapping[str, str]
 ) -> DataFrame:
     """The records in CSV files. Names in a header must be those of the columns."""
-    texts = _texts(fields)
-    settings = {"enforceSchema": "false", **options, **_MUST_EXIST, **spark_options(paths), "mode": "PERMISSIVE"}
-    rows = spark.read.format("csv").options(**settings, columnNameOfCorruptRecord=_CORRUPT).schema(texts).load(paths)
-    names = [f.name for f in fields]
-    return _read_texts(rows.selectExpr(*(ident(n) for n in [*names, _CORRUPT]), _FILE), fields)
+    text = CsvText.of(options)
+    texts = _texts([text.seen(f.name) for f in fields])
+    settings = {"enforceSchema": "false", **text.options(options), **_MUST_EXIST, **spark_options(paths)}
+    settings |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    rows = spark.read.format("csv").options(**settings).schema(texts).load(paths)
+    named = (f"{ident(text.seen(f.name))} as {ident(f.name)}" for f in fields)
+    return _read_texts(rows.selectExpr(*named, _CORRUPT, _FILE), fields, text)
 
 
-def _texts(fields: Sequence[T.StructField]) -> T.StructType:
+def _texts(names: Iterable[str]) -> T.StructType:
     """The columns that Spark reads from CSV files: texts, and the whole line if their number is wrong."""
-    return T.StructType(
-        [*(T.StructField(f.name, T.StringType()) for f in fields), T.StructField(_CORRUPT, T.StringType())]
-    )
+    return T.StructType([T.StructField(name, T.StringType()) for name in (*names, _CORRUPT)])
 
 
-def _read_texts(rows: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
-    reader = LineReader(tuple(fields), Settings(zone=time_zone(rows.sparkSession)), csv=True)
+def _read_texts(rows: DataFrame, fields: Sequence[T.StructField], text: CsvText) -> DataFrame:
+    reader = LineReader(tuple(fields), Settings(zone=time_zone(rows.sparkSession)), csv=text)
     inputs = (*(f.name for f in fields), _CORRUPT, SOURCE_FILE)
     return map_rows(rows, RowCode(inputs, reader.rows, record_schema(fields)))
 
 
 def csv_records_of(lines: DataFrame, fields: Sequence[T.StructField], options: Mapping[str, str]) -> DataFrame:
     """The records in letters of CSV files, with the columns `LINES`: rows as JSON, or lines as they were."""
-    texts = _texts(fields)
+    text = CsvText.of(options)
     names = tuple(f.name for f in fields)
+    texts = _texts(names)
     split = T.StructType([*texts.fields, *LINES.fields])
-    values = map_rows(lines, RowCode(tuple(LINES.names), lambda: CsvLetterSplitter(names), split))
-    settings = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    values = map_rows(lines, RowCode(tuple(LINES.names), lambda: CsvLetterSplitter(names, text), split))
+    settings = {**text.options(options), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     declared = ", ".join(f"{ident(name)} string" for name in texts.names)
-    parsed_line = F.from_csv(F.col(_LINE).cast("string"), declared, settings)
+    line = F.decode(_LINE, "ISO-8859-1") if text.bytewise else F.col(_LINE).cast("string")
+    parsed_line = F.from_csv(line, declared, settings)
     whole = F.when(F.col(_LINE).isNotNull(), parsed_line).otherwise(F.struct(*(F.col(ident(n)) for n in texts.names)))
     chosen = values.select(whole.alias(_WHOLE), SOURCE_FILE).select(f"{_WHOLE}.*", SOURCE_FILE)
-    return _read_texts(chosen, fields)
+    return _read_texts(chosen, fields, text)
 
 
 class CsvLetterSplitter:
@@ -129,8 +132,9 @@ class CsvLetterSplitter:
     values are left out is matched by names.
     """
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
+    def __init__(self, names: tuple[str, ...], text: CsvText) -> None:
+        self._names = tuple(map(text.seen, names))
+        self._text = text
 
     def __call__(self, columns: Columns, _: int) -> Iterator[list[Any]]:
         for value, file in zip(columns[_LINE], columns[SOURCE_FILE], strict=True):
@@ -139,16 +143,29 @@ class CsvLetterSplitter:
 
     def _texts(self, value: bytes) -> list[str | None] | None:
         try:
-            row = json.loads(value, parse_int=str, parse_float=str, parse_constant=str)
+            row = self._row(value)
         except (ValueError, RecursionError):
             return None
-        if not isinstance(row, dict) or not all(text is None or isinstance(text, str | bool) for text in row.values()):
+        if row is None or not all(text is None or isinstance(text, str) for text in row.values()):
             return None
         if len(row) != len(self._names):
             if not row.keys() <= set(self._names):
                 return None
             row = {name: row.get(name) for name in self._names}
-        return [str(text).lower() if isinstance(text, bool) else text for text in row.values()]
+        return list(row.values())
+
+    def _row(self, value: bytes) -> dict[str, Any] | None:
+        """Names and texts as the parser sees them; None if it is no object. Raises ValueError and RecursionError."""
+        seen: Callable[[str], str] = self._text.seen
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text, seen = self._text.seen_of(value), str
+        row = json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+        if not isinstance(row, dict):
+            return None
+        row = {name: str(value).lower() if isinstance(value, bool) else value for name, value in row.items()}
+        return {seen(name): seen(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 _FILE = f"nullif(regexp_replace(_metadata.file_path, '^file:/+', 'file:///'), '') as {SOURCE_FILE}"
@@ -166,7 +183,8 @@ class LineReader:
 
     fields: tuple[T.StructField, ...]
     settings: Settings
-    csv: bool
+    csv: CsvText | None
+    """How the texts of CSV rows were read; None for lines of JSON."""
 
     def rows(self) -> "LineRows":
         """Prepare reading, in a task."""
@@ -184,7 +202,7 @@ class LineRows:
     def __call__(self, columns: Columns, _: int) -> Iterator[list[Any]]:
         files = columns[SOURCE_FILE]
         for (text, record), file in zip(self._records(columns), files, strict=True):
-            if not self._csv and not text.strip():
+            if self._csv is None and not text.strip():
                 continue
             try:
                 yield [*self._typed.values(self._object(text) if record is None else record), file, None]
@@ -192,21 +210,38 @@ class LineRows:
                 yield [*self._nothing, file, bad_row(malformed(error), Origin(file=file, value=_bytes_of(text)))]
 
     def _records(self, columns: Columns) -> Iterator[tuple[Any, dict[str, Any] | None]]:
-        if not self._csv:
+        if self._csv is None:
             yield from ((text, None) for text in columns[_LINE])
             return
-        names = self._typed.names
+        names, text_of = self._typed.names, self._csv.text
         for corrupt, *values in zip(columns[_CORRUPT], *(columns[name] for name in names), strict=True):
-            record = dict(zip(names, values, strict=True))
-            yield (corrupt if corrupt is not None else record), (None if corrupt is not None else record)
+            if corrupt is not None:
+                yield self._csv.data(corrupt), None
+                continue
+            try:
+                record = {n: v if v is None else text_of(v) for n, v in zip(names, values, strict=True)}
+            except UnicodeDecodeError:
+                seen = {self._csv.seen(n): v for n, v in zip(names, values, strict=True)}
+                yield self._csv.data(json.dumps(seen, ensure_ascii=False)), None
+            else:
+                yield record, record
 
     def _object(self, text: bytes | str) -> dict[str, Any]:
-        if self._csv:
-            raise Malformed("it has more or fewer columns than declared")
+        if self._csv is not None:
+            raise _wrong_with_row(text)
         record = parsed(text)
         if not isinstance(record, dict):
             raise Malformed("it is not a JSON object")
         return record
+
+
+def _wrong_with_row(row: bytes | str) -> Malformed:
+    """Why a CSV row has no values."""
+    try:
+        _ = row.decode() if isinstance(row, bytes) else row
+    except UnicodeDecodeError:
+        return Malformed("it is not UTF-8", "Convert the file, or declare its encoding: calve.files(..., options=...).")
+    return Malformed("it has more or fewer columns than declared")
 
 
 def _bytes_of(record: bytes | str | dict[str, Any]) -> bytes:

@@ -36,7 +36,7 @@ from calve.source.kafka.brokers import BrokerAccess, installed, transient
 from calve.source.kafka.position import OffsetRange
 from calve.source.kafka.protobuf import Protobuf
 from calve.spark.tasks import TaskFailed
-from calve.spark.version import arrow_schema_of
+from calve.spark.version import arrow_schema_of, frame_of_rows
 
 RECORDS_AT_ONCE = 2000
 RECORDS_TOGETHER = 20_000
@@ -108,7 +108,7 @@ class TopicReader:
                 if batch.num_rows:
                     yield self._decode_in_task(batch, schema)
 
-        return spark.createDataFrame(rows, kept).mapInArrow(run, self.schema)
+        return frame_of_rows(spark, rows, kept).mapInArrow(run, self.schema)
 
     def _decode_in_task(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         try:

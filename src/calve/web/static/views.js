@@ -36,17 +36,24 @@ function ago(ms, now, suffix = "") {
 
 const SILENT = 15_000; // a status that is older than this is not of a living process
 
+const active = (sink) => ["starting", "running", "stalled"].includes(sink.health);
+
 /** How old the state of the source is that the table shows; it grows while nobody reports. */
-function lagOf(sink, now) {
+function ageOfState(sink, now) {
   if (sink.lag_ms === null || sink.lag_ms === undefined || sink.health === "sealed") return null;
   const age = now - sink.updated_ms;
   return sink.lag_ms + (age > SILENT ? age : 0);
 }
 
 function lag(sink, now) {
-  const ms = lagOf(sink, now);
+  const ms = sink.ended_caught_up ? 0 : ageOfState(sink, now);
   if (ms === null) return h("span", { class: "faint" }, f.UNKNOWN);
-  return h("span", { title: `as of ${f.instant(sink.updated_ms)}` }, f.duration(ms));
+  return h("span", { title: `as of ${f.instant(sink.ended_caught_up ? sink.polled_ms : sink.updated_ms)}` }, f.duration(ms));
+}
+
+function belowLag(sink, now) {
+  if (sink.unread) return `${f.compact(sink.unread)} ${sink.counts} unread`;
+  return sink.ended_caught_up ? `when last polled, ${f.duration(now - sink.polled_ms)} ago` : "behind the source";
 }
 
 /** The texts of an error: what happened, the values, what to do. */
@@ -148,7 +155,7 @@ function figure(name, value, sub) {
 
 function figures(sink, now) {
   return h("dl", { class: "figures", "data-key": "figures" },
-    figure("Lag", lag(sink, now), sink.unread ? `${f.compact(sink.unread)} ${sink.counts} unread` : "behind the source"),
+    figure("Lag", lag(sink, now), belowLag(sink, now)),
     figure("Last commit", ago(sink.last_commit_ms, now), sink.last_commit_ms ? "ago" : "none yet"),
     figure("Changes", h("span", { title: f.count(sink.rows) }, f.compact(sink.rows)), sink.rows_per_second >= 0.05 ? `${f.compact(Number(sink.rows_per_second.toPrecision(3)))} per second` : "in total"),
     figure("Commits", f.count(sink.commits), sink.run_commits ? `${f.count(sink.run_commits)} in this run` : "in total"),
@@ -233,15 +240,14 @@ function total(commit) {
 
 function timelineModel(sink, detail, now) {
   const commits = detail.commit_log ?? [];
-  const active = ["starting", "running", "stalled"].includes(sink.health);
   const all = [...(detail.states ?? [])];
-  const to = active ? now : Math.max(sink.updated_ms ?? 0, ...commits.map((commit) => commit.at_ms), ...all.map((change) => change.at_ms));
+  const to = active(sink) ? now : Math.max(sink.updated_ms ?? 0, ...commits.map((commit) => commit.at_ms), ...all.map((change) => change.at_ms));
   const shown = commits.slice(-120);
   const from = Math.max(Math.min(...shown.map((commit) => commit.at_ms), ...all.slice(-12).map((change) => change.at_ms), to - 60_000), to - 7 * 86_400_000);
   const states = all.map((change, i) => ({
     health: change.health, cause: (change.cause ?? "").split("\n")[0], from: change.at_ms, to: all[i + 1]?.at_ms ?? to, open: i === all.length - 1,
   })).filter((state) => state.to >= from);
-  return { from, to, states, commits: shown.filter((commit) => commit.at_ms >= from), live: active };
+  return { from, to, states, commits: shown.filter((commit) => commit.at_ms >= from), live: active(sink) };
 }
 
 // ---- table
@@ -380,7 +386,7 @@ function sourceView(sink, detail, now) {
 function retention(sink, now) {
   const keeps = sink.source_keeps_ms;
   if (keeps === null || keeps === undefined) return null;
-  const behind = lagOf(sink, now);
+  const behind = ageOfState(sink, now);
   const left = sink.unread && behind !== null ? `unread records are removed in ${f.duration(keeps - behind)} at the earliest` : "nothing unread can be lost now";
   return [h("dt", {}, "retention"), h("dd", {}, f.duration(keeps), h("span", { class: "sub" }, left))];
 }
