@@ -12,6 +12,7 @@ from calve.definitions.workplace import Workplace
 from calve.iceberg.planning.table_scan import Scan
 from calve.lake import TableRef
 from calve.model.change import Origin
+from calve.model.instants import millis_of
 from calve.model.letters import LetterChoice, keeps_no_letters
 from calve.model.scan import ColumnComparison, ComparisonOperator
 from calve.pipeline.lakes import lake_of
@@ -122,7 +123,7 @@ def newest_letters(table: Scan, sink: str, most: int) -> list[LetterNote]:
 def _note(row: dict[str, Any]) -> LetterNote:
     origin = Origin(row["topic"], row["partition"], row["offset"], row["file"])
     texts = (row["reason"], row["detail"] or "", row["hint"] or "", str(origin))
-    return LetterNote(round(row["met_at"].timestamp() * 1000), *map(_clipped, texts))
+    return LetterNote(millis_of(row["met_at"]), *map(_clipped, texts))
 
 
 def _clipped(text: str) -> str:

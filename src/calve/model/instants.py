@@ -1,9 +1,12 @@
 """Points in time: as users write them, and as they are shown. Tables may state any number of milliseconds."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from calve.errors import InvalidInput
 from calve.model.numbers import whole_number
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def instant_ms(given: datetime | str | int) -> int:
@@ -16,7 +19,7 @@ def instant_ms(given: datetime | str | int) -> int:
     """
     if isinstance(given, datetime):
         moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-        return int(moment.timestamp() * 1000)
+        return millis_of(moment)
     if isinstance(given, int) and not isinstance(given, bool):
         return given
     text = given.strip() if isinstance(given, str) else given
@@ -34,6 +37,15 @@ def instant_ms(given: datetime | str | int) -> int:
     )
 
 
+def millis_of(moment: datetime) -> int:
+    """Whole milliseconds between 1970 and a moment, rounded down: what happened in one of them was not before it.
+
+    >>> millis_of(datetime(1970, 1, 1, 0, 0, 1, 999_999, UTC)), millis_of(datetime(1969, 12, 31, 23, 59, 59, 1, UTC))
+    (1999, -1000)
+    """
+    return (moment - _EPOCH) // _MILLISECOND
+
+
 def datetime_of(given: datetime | str | int) -> datetime:
     """The same as a datetime. Raises InvalidInput, also for one that Python does not have."""
     found = datetime_at(instant_ms(given))
@@ -45,8 +57,8 @@ def datetime_of(given: datetime | str | int) -> datetime:
 def datetime_at(millis: int) -> datetime | None:
     """The moment so many milliseconds after 1970; None for one that Python does not have."""
     try:
-        return datetime.fromtimestamp(millis / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
+        return _EPOCH + timedelta(milliseconds=millis)
+    except OverflowError:
         return None
 
 

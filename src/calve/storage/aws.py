@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from calve.errors import InvalidInput
+from calve.model.instants import millis_of
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10, 60
 _PREFIXES = ("s3.", "client.")
@@ -88,7 +89,7 @@ def list_objects(bucket: str, prefix: str, io_properties: Mapping[str, str]) -> 
                     continue
                 if not {"Size", "LastModified"} <= found.keys():
                     raise OSError(f"the store lists {found['Key']} without its size or time")
-                yield found["Key"], found["Size"], round(found["LastModified"].timestamp() * 1000)
+                yield found["Key"], found["Size"], millis_of(found["LastModified"])
     except (errors.ClientError, errors.BotoCoreError) as error:
         raise OSError(str(error)) from error
 

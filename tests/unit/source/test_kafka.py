@@ -68,6 +68,7 @@ def test_reading_begins_where_the_text_says() -> None:
     assert StartOffsets.parse("LATEST") == StartOffsets("latest")
     assert StartOffsets.parse('{"1": 4, "0": 17}') == StartOffsets(offsets=((0, 17), (1, 4)))
     assert StartOffsets.parse("1970-01-01T00:00:01+00:00") == StartOffsets(millis=1000)
+    assert StartOffsets.parse("1970-01-01T00:00:00.0009+00:00") == StartOffsets(millis=0), "records have this time"
 
 
 @pytest.mark.parametrize("text", ["", "newest", '{"a": 1}', "[1]", "2026-01-31T12:00:00", "{"])

@@ -20,6 +20,7 @@ from calve.errors import InvalidInput, SourceLost
 from calve.model.change import Origin
 from calve.model.checkpoint import Offsets, SizeHint, SizeLimit
 from calve.model.health import SourcePart, SourcePosition
+from calve.model.instants import millis_of
 from calve.model.spec import Debezium, Envelope, EpochUnit, NoEnvelope, Upsert, check_envelope
 from calve.records import frames
 from calve.records.columns import declared_schema
@@ -62,7 +63,7 @@ class StartOffsets:
                 f'invalid start "{text}"',
                 hint="""Use 'earliest', 'latest', '{"0": 17, "1": 4}', or a time with its zone.""",
             )
-        return cls(millis=round(moment.timestamp() * 1000))
+        return cls(millis=millis_of(moment))
 
 
 @dataclass(frozen=True)
