@@ -10,19 +10,20 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
 from calve.changelog.events import EventTarget, TaskKeySets
 from calve.changelog.pairing import META, Pairing
 from calve.changelog.request import ChangeRequest, event_tasks
-from calve.changelog.worker import BATCH_ROWS, EventPart, changes_of, events_of_part
+from calve.changelog.worker import EventPart, events_of_part, named_by_place
 from calve.errors import CalveError
 from calve.model.changelog import ChangedFile, ChangeScanPlan
 from calve.model.checkpoint import SizeLimit
 from calve.reader.deletes import TaskDeletes
 from calve.reader.splits import TASK_BYTES
-from calve.reader.worker import failing_in_task, names_by_place
+from calve.reader.worker import failing_in_task
 
 _THREADS = 8
 """The most: they wait for the store most of the time."""
@@ -75,35 +76,36 @@ class RangeRead:
 
     def changes(self, most_bytes: int) -> pa.Table:
         """The changes, by step. Raises TransientError, TerminalError, and _TooLarge for events of more bytes."""
-        events = [batch for part in self._events(_Room(most_bytes)) for batch in part]
-        return changes_of(events, self.into.schema, self.pairing)
+        return self.pairing.changes(self._events(most_bytes))
 
     def read(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow` with one number: the changes."""
         for _ in numbers:
             with failing_in_task():
-                found = self.changes(_UNLIMITED.bytes)
-            named = found.rename_columns(names_by_place(found.num_columns)) if self.by_place else found
-            yield from named.to_batches(max_chunksize=BATCH_ROWS)
+                found = self.pairing.batches(self._events(_UNLIMITED.bytes))
+                yield from named_by_place(found) if self.by_place else found
 
-    def _events(self, room: "_Room") -> list[list[pa.RecordBatch]]:
+    def _events(self, most_bytes: int) -> pa.Table:
         """The events of every part of a file, in the order of the parts."""
+        room = _Room(most_bytes)
         threads = min(_THREADS, os.cpu_count() or 1)
         parts = [part for task in event_tasks(self.files, threads) for part in task.parts]
         deletes = TaskDeletes(self.into.target, [changed.file for _, changed in parts])
         keys = TaskKeySets(deletes)
 
         def read(part: EventPart) -> list[pa.RecordBatch]:
-            found = []
+            events = []
             for batch in events_of_part(part, self.into, deletes, keys):
                 room.take(batch.nbytes)
-                found.append(batch)
-            return found
+                events.append(batch)
+            return events
 
         if threads == 1 or len(parts) <= 1:
-            return list(map(read, parts))
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(read, parts))
+            found = list(map(read, parts))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                found = list(pool.map(read, parts))
+        return pa.Table.from_batches(chain.from_iterable(found), schema=self.into.schema)
 
 
 def is_small(request: ChangeRequest, plan: ChangeScanPlan, most_rows: int) -> bool:

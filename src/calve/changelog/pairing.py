@@ -12,7 +12,7 @@ steps may have moved it. Without a key, every row is its own.
 The events of a key must be in the same table. All steps are vectorized over the table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,7 @@ META = pa.schema(
     ]
 )
 """The columns of changes after those of the table."""
+_BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,21 @@ class Pairing:
 
         Raises TerminalError if several rows have one key and their columns were not read.
         """
-        rows = events.select(range(events.num_columns - len(FLAGS))).combine_chunks()
+        return pa.Table.from_batches(self.batches(events), schema=pa.schema([*_rows_of(events).schema, *META]))
+
+    def batches(self, events: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The same, made batch by batch: who takes them works on one while the next is made."""
         if not events.num_rows:
-            return self._table(rows, np.empty(0, np.int64), np.empty(0, np.int64))
+            return
+        rows = _rows_of(events).combine_chunks()
+        places, types, steps = self._found(rows, events)
+        for first in range(0, len(places), _BATCH_ROWS):
+            piece = slice(first, first + _BATCH_ROWS)
+            taken = self._taken(rows, places[piece], types[piece] == _DELETE)
+            yield from self._table(taken, types[piece], steps[piece]).to_batches()
+
+    def _found(self, rows: pa.Table, events: pa.Table) -> "_Changes":
+        """The changes in their order."""
         step, added, whole, origin = (c.to_numpy() for c in events.columns[-len(FLAGS) :])
         values = _Values([c for at, c in enumerate(rows.columns) if self.key and at not in self.key], origin)
         keys = _numbered([rows.column(at) for at in self.key or range(rows.num_columns)], origin)
@@ -80,7 +93,7 @@ class Pairing:
             kept = types != _PREIMAGE
             places, types, steps = places[kept], types[kept], steps[kept]
         order = order_by(steps, keys[places], _ORDER[types])
-        return self._table(self._taken(rows, places[order], types[order] == _DELETE), types[order], steps[order])
+        return places[order], types[order], steps[order]
 
     def _taken(self, rows: pa.Table, places: Numbers, deleted: Mask) -> pa.Table:
         """Rows of changes. Unless former values are asked for, deleted rows have their key only, whatever was read."""
@@ -104,6 +117,11 @@ class Pairing:
 
 
 _ORDER = np.array([{_DELETE: 0, _PREIMAGE: 1, _POSTIMAGE: 2, _INSERT: 3}[n] for n in range(len(_TYPES))])
+
+
+def _rows_of(events: pa.Table) -> pa.Table:
+    """Events without their flags."""
+    return events.select(range(events.num_columns - len(FLAGS)))
 
 
 def _numbers(values: NDArray[np.int32]) -> Numbers:

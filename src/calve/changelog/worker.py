@@ -1,6 +1,6 @@
 """A task -> events, and a partition of events -> changes. Runs in Spark's Python tasks, and in this process."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,6 @@ from calve.reader.worker import failing_in_task, names_by_place, reading_of
 
 STEP_FIELDS = (VERSION, TIMESTAMP, FRONTIER)
 """Columns of a stream's events after their flags: what is known of their step; times are in milliseconds."""
-
-BATCH_ROWS = 65_536
-
 
 EventPart = tuple[FileSplit, ChangedFile]
 """A part of a file whose events are read."""
@@ -48,9 +45,10 @@ def events_of_part(
         yield from ChangedRows(changed, into, deletes, keys).read(split)
 
 
-def changes_of(events: Sequence[pa.RecordBatch], schema: pa.Schema, pairing: Pairing) -> pa.Table:
-    """The changes of all events of some keys. Raises TerminalError."""
-    return pairing.changes(pa.Table.from_batches(events, schema=schema))
+def named_by_place(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows, with columns named by index."""
+    for batch in batches:
+        yield batch.rename_columns(names_by_place(batch.num_columns))
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,7 @@ class PartitionPairing:
         if not batches:
             return
         with failing_in_task():
-            found = changes_of(batches, batches[0].schema, self.pairing)
-        named = found.rename_columns(names_by_place(found.num_columns))
-        yield from named.to_batches(max_chunksize=BATCH_ROWS)
+            yield from named_by_place(self.pairing.batches(pa.Table.from_batches(batches)))
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,7 @@ class StreamPairing:
         with failing_in_task():
             table = pa.Table.from_batches(held)
             pairing = Pairing(_steps_of(table), self.key, net=False, before=self.before)
-            found = pairing.changes(table.select(range(table.num_columns - len(STEP_FIELDS))))
-        yield from found.rename_columns(names_by_place(found.num_columns)).to_batches(max_chunksize=BATCH_ROWS)
+            yield from named_by_place(pairing.batches(table.select(range(table.num_columns - len(STEP_FIELDS)))))
 
 
 def _step_place(events: pa.RecordBatch | pa.Table) -> int:
