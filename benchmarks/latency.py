@@ -7,8 +7,9 @@ made, and one of them a key of its own. Both systems keep a table equal to the r
 interval: calve with `COMMIT INTERVAL`, Spark's Structured Streaming with a trigger of that time and `MERGE INTO` in
 `foreachBatch`. They run one after the other. The latency of a record is the time of the first snapshot with the row
 that only its file has, as the table's metadata states, minus its own time: it counts even if a later record of its key
-is in the same snapshot. Files of the first `--warm` seconds after the first commit do not count: JVMs are cold. DuckDB
-compares the table with the last record of every key.
+is in the same snapshot. The records of all snapshots count that are committed in `--seconds`: whole intervals, since
+the first and the last records of one have other latencies than those between. Snapshots of `--warm` seconds after the
+first commit do not count: JVMs are cold. DuckDB compares the table with the last record of every key.
 """
 
 import argparse
@@ -75,10 +76,11 @@ class Producer(threading.Thread):
         hidden.rename(self._folder / f"{number:06d}.parquet")
 
 
-def latencies(location: str, since_ms: int, per_file: int) -> tuple[list[float], int]:
-    """Seconds of every record that was made since then, and the number of commits that made them visible."""
+def latencies(location: str, times: range, per_file: int) -> tuple[list[float], int]:
+    """Seconds of every record that became visible at these times, and the number of commits that made them so."""
     table = StaticTable.from_metadata(location)
-    found: dict[int, float] = {}
+    seen: set[int] = set()
+    found: list[float] = []
     commits = 0
     for snapshot in sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0):
         if snapshot.summary is None or snapshot.summary.operation == Operation.REPLACE:
@@ -91,10 +93,12 @@ def latencies(location: str, since_ms: int, per_file: int) -> tuple[list[float],
             if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id
         ]
         rows = [row for file in files for row in pq.read_table(file, filters=[("id", ">=", KEYS)]).to_pylist()]
-        new = {row["id"]: row["made"] for row in rows if row["id"] not in found and row["made"] >= since_ms}
-        commits += bool(new)
-        found |= {key: (snapshot.timestamp_ms - made) / 1000 for key, made in new.items()}
-    return [seconds for seconds in found.values() for _ in range(per_file)], commits
+        new = {row["id"]: row["made"] for row in rows if row["id"] not in seen}
+        seen |= new.keys()
+        if new and snapshot.timestamp_ms in times:
+            commits += 1
+            found += [(snapshot.timestamp_ms - made) / 1000 for made in new.values() for _ in range(per_file)]
+    return found, commits
 
 
 def check(location: str, incoming: Path) -> str:
@@ -118,15 +122,16 @@ def measure(results: Recording, case: Case, side: str, interval: float, given: a
         producer.start()
         peer.answer()
         time.sleep(given.warm)
-        since = time.time_ns() // 1_000_000
+        began = time.time_ns() // 1_000_000
         time.sleep(given.seconds)
+        times = range(began, time.time_ns() // 1_000_000)
         producer.stop()
         location = peer.ask("end")["table"]
         peer.end()
         if wrong := check(location, incoming):
             results.disqualify(case, SYSTEMS[side], wrong)
             return
-        seconds, commits = latencies(location, since, given.rate // FILES_PER_SECOND)
+        seconds, commits = latencies(location, times, given.rate // FILES_PER_SECOND)
         spread = Spread(tuple(seconds))
         percentiles = [spread.percentile(percent) for percent in range(1, 100)]
         p50, p99 = spread.median, spread.percentile(99)
