@@ -37,6 +37,12 @@ class CpuShare:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Remove the group, once its processes have ended."""
         deadline = time.monotonic() + _END_SECONDS
-        while (self._folder / "cgroup.procs").read_text(encoding="ascii") and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self._folder.rmdir()
+        while True:
+            try:
+                self._folder.rmdir()
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+            else:
+                return
