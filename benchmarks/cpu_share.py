@@ -13,23 +13,24 @@ _FIRST, _SECOND = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 """Where Linux has its control groups, of version 1 and of version 2."""
 
 
+def limit(pid: int, group: Path) -> None:
+    """Put a process into a group, and with it all that it starts from now on."""
+    (group / "cgroup.procs").write_text(str(pid), encoding="ascii")
+
+
 class CpuShare:
-    """A control group whose processes together get a share of one core. Children are in it as well."""
+    """A control group whose processes together get a share of one core."""
 
     def __init__(self, name: str, share: float) -> None:
         """Raises OSError where the user may not make control groups."""
         quota = round(share * _PERIOD)
         first = _FIRST.is_dir()
-        self._folder = (_FIRST if first else _SECOND) / f"calve-{os.getpid()}-{name}"
-        self._folder.mkdir()
+        self.group = (_FIRST if first else _SECOND) / f"calve-{os.getpid()}-{name}"
+        self.group.mkdir()
         if first:
-            (self._folder / "cpu.cfs_quota_us").write_text(str(quota), encoding="ascii")
+            (self.group / "cpu.cfs_quota_us").write_text(str(quota), encoding="ascii")
         else:
-            (self._folder / "cpu.max").write_text(f"{quota} {_PERIOD}", encoding="ascii")
-
-    def add(self, pid: int) -> None:
-        """Limit a process, and all that it starts from now on."""
-        (self._folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
+            (self.group / "cpu.max").write_text(f"{quota} {_PERIOD}", encoding="ascii")
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +40,7 @@ class CpuShare:
         deadline = time.monotonic() + _END_SECONDS
         while True:
             try:
-                self._folder.rmdir()
+                self.group.rmdir()
             except OSError:
                 if time.monotonic() > deadline:
                     raise

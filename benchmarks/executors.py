@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cpu_share import CpuShare
+from cpu_share import CpuShare, limit
 from growth import CHECK, PATIENCE, Bench, Incoming, Truth, run_batches
 from harness import Case, add_arguments, recording
 
@@ -53,19 +53,10 @@ def measure(home: Path, workers: int, options: argparse.Namespace) -> dict[str, 
     replace_by(start, "PositionResolver", partial(PositionResolver, limits=DriverLimits(rows=0)))
     replace_by(native_files, "_ROWS_PER_DELETE_FILE", options.changes // 4)  # several key files, as of larger batches
     (home / "cluster").mkdir()
-    with ExitStack() as limits:
-        limited = range(workers) if options.share < 1 else ()
-        shares = [limits.enter_context(CpuShare(f"worker-{number}", options.share)) for number in limited]
-        return _on_cluster(home, workers, shares, options)
-
-
-def _on_cluster(
-    home: Path, workers: int, shares: list[CpuShare], options: argparse.Namespace
-) -> dict[str, dict[str, list[float]]]:
     cluster = started(home / "cluster", home / "hidden", workers)
     try:
-        for share, worker in zip(shares, cluster.workers, strict=False):  # before they start executors
-            share.add(worker.pid)
+        for group, worker in zip(options.group, cluster.workers, strict=bool(options.group)):
+            limit(worker.pid, group)  # before it starts executors
         settings = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -101,6 +92,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--workers", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--group", type=Path, action="append", default=[], help=argparse.SUPPRESS)
     add_arguments(parser)
     options = parser.parse_args()
     if options.workers:
@@ -108,9 +100,12 @@ def main() -> None:
         return
     found: dict[int, dict[str, dict[str, list[float]]]] = {}
     for workers in (1, 2):
-        with tempfile.TemporaryDirectory() as home:
+        with tempfile.TemporaryDirectory() as home, ExitStack() as groups:
             command = [sys.executable, __file__, "--workers", str(workers), "--home", home]
-            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "batches", "share")]
+            command += [f"--{name}={getattr(options, name)}" for name in ("rows", "changes", "batches")]
+            for number in range(workers) if options.share < 1 else ():
+                share = groups.enter_context(CpuShare(f"worker-{number}", options.share))
+                command.append(f"--group={share.group}")
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"the run with {workers} workers failed")
