@@ -5,12 +5,12 @@ imports. What the JVM starts here imports nothing: it hands its arguments, envir
 forks, and waits. The fork is what `calve.spark.workers` would have become.
 """
 
-import gc
 import json
 import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from multiprocessing.connection import wait
@@ -25,11 +25,7 @@ _STREAMS = (0, 1, 2)
 
 def serve(listener: socket.socket) -> None:
     """Fork a daemon for each connection, until the process that started this one has ended."""
-    workers = import_module("calve.spark.workers")
-    for name in (*workers.TASK_MODULES, "pyspark.daemon"):
-        import_module(name)
-    gc.collect()
-    gc.freeze()
+    manager = import_module("calve.spark.workers").prepare_daemon(imports=True)
     signal.signal(signal.SIGCHLD, _reap)
     parent = parent_process()
     assert parent is not None
@@ -38,7 +34,7 @@ def serve(listener: socket.socket) -> None:
         with connection:
             if os.fork() == 0:
                 listener.close()
-                _become_daemon(connection)
+                _become_daemon(connection, manager)
 
 
 def _reap(*_: object) -> None:
@@ -48,7 +44,7 @@ def _reap(*_: object) -> None:
             pass
 
 
-def _become_daemon(connection: socket.socket) -> None:
+def _become_daemon(connection: socket.socket, manager: Callable[[], None]) -> None:
     """In the fork. It does not return."""
     code = 1
     try:
@@ -62,7 +58,7 @@ def _become_daemon(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(variables)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        import_module("pyspark.daemon").manager()
+        manager()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0
     finally:

@@ -9,15 +9,22 @@ And it imports what calve runs in tasks once, before it forks. A worker ends wit
 its end; each new one would spend a second and more on the same imports. And after every task a worker collects garbage
 among all its objects, which takes longer than a small task; those that exist before the fork are excluded from it.
 
+Its workers acknowledge at once what they read. The JVM hands over a task in several small pieces, and holds each back
+until the one before is acknowledged; Linux waits 40 ms with that, in case there is something to send. So every task
+began 40 ms late.
+
 Assumes that the installed PySpark is the one of the JVM; `spark/session.py` names this module only then.
 """
 
 import gc
+import io
 import os
+import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 TASK_MODULES = (
     "calve.envelope.envelopes",
@@ -52,15 +59,58 @@ def forks_task_workers(arguments: list[str]) -> bool:
     return _WORKER in arguments or not any(argument.startswith("pyspark") for argument in arguments)
 
 
-if __name__ == "__main__":
-    leave_archives(Path(os.environ["SPARK_HOME"]))
+class PromptInput(io.RawIOBase):
+    """What comes through a socket, acknowledged whenever more is asked for. Wraps the file that reads the socket."""
 
-    from pyspark import daemon  # not before the path is clean
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file, self._socket = file, socket.socket(fileno=os.dup(file.fileno()))
+        self._is_tcp = self._socket.family in (socket.AF_INET, socket.AF_INET6) and hasattr(socket, "TCP_QUICKACK")
 
-    if forks_task_workers(sys.argv[1:]):
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what there is."""
+        if self._is_tcp:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # it holds for one acknowledgement
+        return self._file.readinto1(buffer)
+
+    def readable(self) -> bool:
+        """It is for nothing else."""
+        return True
+
+    def fileno(self) -> int:
+        """Of the file."""
+        return self._file.fileno()
+
+    def close(self) -> None:
+        """Close the file as well."""
+        if not self.closed:
+            self._socket.close()
+            self._file.close()
+        super().close()
+
+
+def acknowledging(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A worker's function that runs a task, with an input that is acknowledged at once."""
+
+    def run(infile: io.BufferedReader, outfile: io.BufferedWriter) -> None:
+        with io.BufferedReader(PromptInput(infile), io.DEFAULT_BUFFER_SIZE) as prompt:
+            main(prompt, outfile)
+
+    return run
+
+
+def prepare_daemon(*, imports: bool) -> Callable[[], None]:
+    """Import what tasks need, and return what serves the JVM. Call it when the import path is clean."""
+    daemon = import_module("pyspark.daemon")
+    daemon.worker_main = acknowledging(daemon.worker_main)  # type: ignore[attr-defined]  # what its workers call
+    if imports:
         for name in TASK_MODULES:
             import_module(name)
         gc.collect()
         gc.freeze()
+    manager: Callable[[], None] = daemon.manager
+    return manager
 
-    daemon.manager()
+
+if __name__ == "__main__":
+    leave_archives(Path(os.environ["SPARK_HOME"]))
+    prepare_daemon(imports=forks_task_workers(sys.argv[1:]))()

@@ -1,3 +1,9 @@
+import fcntl
+import io
+import os
+import socket
+import struct
+import termios
 from pathlib import Path
 
 import pytest
@@ -5,7 +11,7 @@ import pytest
 from calve.errors import InvalidInput
 from calve.spark.session import driver_memory, heap_of, is_local, local_cores
 from calve.spark.session_log import open_log
-from calve.spark.workers import archives_of_spark, forks_task_workers
+from calve.spark.workers import PromptInput, acknowledging, archives_of_spark, forks_task_workers
 
 GIB = 1 << 30
 
@@ -80,3 +86,47 @@ def test_a_log_that_grew_large_is_put_aside(tmp_path: Path) -> None:
     log.write_bytes(b"x" * (9 << 20))
     assert open_log(tmp_path).stat().st_size == 0
     assert (tmp_path / "logs" / "spark.log.1").stat().st_size == 9 << 20
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a TCP connection, the first of which has used up the acknowledgements that new ones send at once."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        left = socket.create_connection(server.getsockname())
+        right, _ = server.accept()
+    for _ in range(100):
+        right.sendall(b"x")
+        left.sendall(left.recv(1))
+        right.recv(1)
+    return left, right
+
+
+def unacknowledged(sender: socket.socket) -> int:
+    """Bytes that the other end has not acknowledged."""
+    (count,) = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, b"\0" * 4))
+    return int(count)
+
+
+def test_a_worker_acknowledges_what_it_read_before_it_waits_for_more() -> None:
+    worker, jvm = connected()
+    with worker, jvm, PromptInput(os.fdopen(os.dup(worker.fileno()), "rb")) as prompt:
+        for piece in (b"a", b"b", b"c"):
+            jvm.sendall(piece)
+            assert prompt.read(1) == piece
+            worker.setblocking(False)  # noqa: FBT003 - the name of the call
+            assert prompt.read(1) is None, "there is no more"
+            assert unacknowledged(jvm) == 0, "it came back at once, not 40 ms later"
+            worker.setblocking(True)  # noqa: FBT003 - the same
+
+
+def test_a_worker_reads_everything_that_was_read_ahead_or_comes_through_another_socket() -> None:
+    left, right = socket.socketpair()
+    with left, right:
+        file = os.fdopen(os.dup(left.fileno()), "rb")
+        right.sendall(b"abc")
+        assert file.read(1) == b"a", "the rest is in its buffer"
+        right.sendall(bytes(100_000))
+        right.shutdown(socket.SHUT_WR)
+        found = io.BytesIO()
+        acknowledging(lambda infile, outfile: outfile.write(infile.read()))(file, found)
+        assert found.getvalue() == b"bc" + bytes(100_000)
+        assert file.closed
