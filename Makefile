@@ -143,8 +143,8 @@ delta: $(INSTALLED)
 bench: $(INSTALLED) $(JAR) flink delta ## measure the numbers of the README (about 20 minutes); then: make docs
 	@$(PY) benchmarks/suite.py main
 
-bench-full: $(INSTALLED) $(JAR) servers flink delta ## measure everything of docs/benchmarks.md (an hour or more)
-	@$(PY) benchmarks/suite.py main full
+bench-full: $(INSTALLED) $(JAR) servers flink delta ## measure the rest of docs/benchmarks.md (about an hour)
+	@$(PY) benchmarks/suite.py full
 
 constraints: $(INSTALLED) ## resolve constraints.txt again
 	@$(PY) scripts/resolve_constraints.py

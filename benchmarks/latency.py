@@ -79,6 +79,9 @@ class Producer(threading.Thread):
 def latencies(location: str, times: range, per_file: int) -> tuple[list[float], int]:
     """Seconds of every record that became visible at these times, and the number of commits that made them so."""
     table = StaticTable.from_metadata(location)
+    kept = {one.snapshot_id for one in table.metadata.snapshots}
+    counted = [one for one in table.metadata.snapshots if one.timestamp_ms in times]
+    assert all(one.parent_snapshot_id in kept for one in counted), "snapshots that count have expired"
     seen: set[int] = set()
     found: list[float] = []
     commits = 0

@@ -28,7 +28,9 @@ def run_calve(incoming: Path, home: Path, seconds: float) -> str:
     lake.spark(master="local[2]", conf={"spark.driver.memory": "3g"})
     envelope = Upsert(order_by=("seq",), delete_when="op = 'd'", columns=", ".join(COLUMNS))
     source = calve.files(incoming, format="parquet", schema=DDL, envelope=envelope)
-    query = calve.sink(source, name="orders", into=lake.table("b.orders"), key=["id"]).start(commit_interval=seconds)
+    into = lake.table("b.orders")
+    sink = calve.sink(source, name="orders", into=into, key=["id"], thin_snapshots="off")  # every commit is looked at
+    query = sink.start(commit_interval=seconds)
     while not any(commit.changes for commit in query.recent_commits()):
         time.sleep(0.1)
     print("{}", flush=True)

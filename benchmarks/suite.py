@@ -1,9 +1,10 @@
 """Runs benchmarks one after the other, each in a process of its own; `make docs` then writes the pages.
 
-    python benchmarks/suite.py main [full] [--only stream load] [--results FOLDER] [--list]
+    python benchmarks/suite.py [main] [full] [engines] [--only stream load] [--results FOLDER] [--list]
 
-`main` has the numbers of the README, in about 20 minutes on two quiet cores; `full` has the rest, in about an hour. A
-benchmark that fails does not stop the others; the exit code says whether one did.
+`main` has the numbers of the README, in about 20 minutes on two quiet cores; `full` has the rest, in about an hour;
+`engines` compares how engines read each encoding of deletes, in a quarter of an hour. A benchmark that fails does not
+stop the others; the exit code says whether one did.
 """
 
 import argparse
@@ -29,33 +30,33 @@ SUITES = {
         "startup.py",
     ),
     "full": (
-        "upserts.py --rows 5000000 --batches 100 --changes 10000 --systems positions --fresh",
-        "upserts.py --rows 1000000 20000000 --batches 6 --systems positions vectors",
-        "apply.py --rows 1000000 --batches 6 --cases recent inserts wide partitioned",
+        "apply.py --rows 1000000 --batches 3 --cases recent inserts wide partitioned "
+        "--systems positions vectors merge-v2 merge-v3 merge-cow delta",
         "apply.py --rows 1000000 --batches 3 --changes 1000 --cases uniform --systems positions merge-v2 pyiceberg",
         "refresh.py",
-        "changes.py",
+        "recovery.py",
+        "growth.py --full",
+        "changes.py --rows 5000000 20000000 --runs 7",
         "stream.py --files 24 --systems positions,equality,flink,vectors --runs 3",
         "stream.py --files 20 --changes 1000 10000 100000 1000000 --systems positions",
-        "latency.py --intervals 60 --seconds 200",
+        "latency.py --intervals 60 --seconds 120",
+        "upserts.py --rows 5000000 --batches 100 --changes 10000 --systems positions vectors --fresh",
         "reads.py --rows 5000000",
-        "encodings.py",
-        "writers.py memory",
-        "upkeep.py --files 5000",
-        "growth.py --full",
-        "executors.py",
-        "recovery.py",
+        "upkeep.py --files 3000 --orphans 10000 --minutes 6",
+        "executors.py --share 0.5",
         "topics.py",
-        "watching.py",
-        "footprint.py",
+        "writers.py memory",
+        "footprint.py --batches 6",
+        "watching.py --rounds 6",
     ),
+    "engines": ("encodings.py",),
 }
 
 
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", metavar="{main,full}", help="both with --list, otherwise main by default")
+    parser.add_argument("suites", nargs="*", metavar="{main,full,engines}", help="all with --list, otherwise main by default")
     parser.add_argument("--only", nargs="+", default=[], help="names of scripts")
     parser.add_argument("--results", default=str(RESULTS))
     parser.add_argument("--list", action="store_true")
