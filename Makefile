@@ -140,10 +140,10 @@ flink: $(INSTALLED)
 delta: $(INSTALLED)
 	@$(PY) scripts/fetch_delta.py .cache/delta
 
-bench: $(INSTALLED) $(JAR) flink delta ## measure the numbers of the README (about 20 minutes); then: make docs
+bench: $(INSTALLED) $(JAR) flink delta ## measure most numbers of the README (about 20 minutes); then: make docs
 	@$(PY) benchmarks/suite.py main
 
-bench-full: $(INSTALLED) $(JAR) servers flink delta ## measure the rest of docs/benchmarks.md (about an hour)
+bench-full: $(INSTALLED) $(JAR) servers flink delta ## measure the others, and most of docs/benchmarks.md (about an hour)
 	@$(PY) benchmarks/suite.py full
 
 constraints: $(INSTALLED) ## resolve constraints.txt again

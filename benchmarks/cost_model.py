@@ -6,7 +6,7 @@ What is fitted, and to which results:
 
     seconds of a batch      a + b x changes: `stream.py` (between two commits) and `upserts.py`, tables up to 5M rows
     seconds of the commit   the same for the phases of the thread that commits, which no executor shortens
-    bytes of the index      per row: `upserts.py`, `growth.py`
+    bytes of the index      per row of the largest table: `upserts.py`, `growth.py`
     requests and bytes      per commit: `footprint.py`
     CPU seconds             a + b x changes: `stream.py`
 
@@ -187,7 +187,7 @@ def read_results(folder: Path) -> Measured:
     batch: list[tuple[float, float]] = []
     commit: list[tuple[float, float]] = []
     cpu: list[tuple[float, float]] = []
-    index: list[float] = []
+    index: list[tuple[float, float]] = []
     grown: list[tuple[int, int, float]] = []
     used: dict[int, Mapping[str, Any]] = {}
     for run, one in _results(files, "stream", "upserts"):
@@ -205,7 +205,7 @@ def read_results(folder: Path) -> Measured:
                 grown.append((int(rows), int(changes), seconds))
             else:
                 batch.append((changes, seconds))
-            index += [facts["index_bytes_per_row"]] if "index_bytes_per_row" in facts else []
+            index += [(rows, facts["index_bytes_per_row"])] if "index_bytes_per_row" in facts else []
         rate = _RATE.fullmatch(one["case"])
         if rate and one["system"] == "calve, positions" and "cpu_s_per_million" in one["facts"]:
             changes = _number(rate[1])
@@ -215,7 +215,8 @@ def read_results(folder: Path) -> Measured:
         if found and one["system"] == "calve, positions":
             used[id(run)] = run
             changes, rows, facts = _number(found[1]), _number(found[2]), one["facts"]
-            index += [facts["index_bytes_per_row"]] if facts["index_bytes_per_row"] else []  # small tables have none
+            known = facts["index_bytes_per_row"]
+            index += [(rows, known)] if known else []  # small tables have none
             grown += [(int(rows), int(changes), facts["last_half"])] if rows > SMALL_TABLE else []
     if not batch or not cpu:
         raise ValueError("the model needs results of stream.py and upserts.py")
@@ -224,7 +225,7 @@ def read_results(folder: Path) -> Measured:
     return Measured(
         Line.fitted(batch),
         Line.fitted(commit) if commit else None,
-        statistics.median(index) if index else None,
+        max(index)[1] if index else None,
         Line.fitted(cpu),
         grown=tuple(sorted(grown)),
         runs=tuple(used.values()),

@@ -2,7 +2,7 @@
 
     python benchmarks/suite.py [main] [full] [engines] [--only stream load] [--results FOLDER] [--list]
 
-`main` has the numbers of the README, in about 20 minutes on two quiet cores; `full` has the rest, in about an hour;
+`main` has most numbers of the README, in about 20 minutes on two quiet cores; `full` has the rest, in about an hour;
 `engines` compares how engines read each encoding of deletes, in a quarter of an hour. A benchmark that fails does not
 stop the others; the exit code says whether one did.
 """

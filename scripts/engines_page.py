@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "engines.md"
 HEAD = """# Other engines
 
 Tables of calve are Iceberg tables: any engine reads them. `calve connect-info TABLE|SINK` prints the statements for the
-very catalog, to be pasted; `--engine duckdb` prints those of one engine and nothing else:
+table's own catalog, ready to paste; `--engine duckdb` prints only those for one engine:
 
     calve connect-info shop.orders --engine duckdb | duckdb
 

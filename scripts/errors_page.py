@@ -31,6 +31,7 @@ as well as on the command line:
 |---|---|---|
 | [`TransientError`](#transienterror) | calve retries; `calve status` says `stalled` | 1, if it still fails |
 | [`TerminalError`](#terminalerror) and the classes below it | the sink halts until a person acts | 1 |
+| [`SourceChanged`](#sourcechanged) | `calve run` restarts the sink with the new columns; a Python query ends | 1 |
 | [`FencedError`](#fencederror) | nothing: a newer run of the sink owns the table | 3 |
 | [`InvalidInput`](#invalidinput) | nothing was started; correct the statement, the option or the call | 2 |
 

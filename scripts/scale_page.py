@@ -122,7 +122,7 @@ def _commit(measured: Measured) -> tuple[str, str]:
 def _index(measured: Measured) -> tuple[str, str]:
     if measured.index_bytes is None:
         return f"{ENTRY_BYTES}", "not measured: a hash and a place of eight bytes each"
-    return f"{measured.index_bytes:.1f}", "`upserts.py`, `growth.py`"
+    return f"{measured.index_bytes:.1f}", "the largest table of `upserts.py`, `growth.py`"
 
 
 def _line(line: Line) -> str:

@@ -26,7 +26,8 @@ declares: an unexpected null must not stop a stream.
 
 Debezium's encodings are converted to the declared types with the schema part of a record, also inside arrays, maps and
 structs: decimals in base64, days, and times and timestamps in milliseconds, microseconds or nanoseconds (truncated to
-microseconds). Without a schema part, numbers count days for `DATE`; for times and timestamps set `EPOCH UNIT`.
+microseconds). Without a schema part, numbers count days for `DATE`, and microseconds for times and timestamps
+unless `EPOCH UNIT` says otherwise; numbers so small that they probably count milliseconds are bad rows.
 
 ## Protobuf
 

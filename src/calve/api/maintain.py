@@ -18,7 +18,8 @@ from calve.spark.executors import asked_first
 def convert_deletes(table: TableRef) -> Converted | None:
     """Replace the equality deletes of a table, of any writer, with position deletes; None if there are none.
 
-    Commits `replace` snapshots that do not change rows. Other writers may continue: on a conflict they win.
+    In tables of format version 3, with deletion vectors. Commits snapshots that do not change rows. Other writers may
+    continue: a commit that conflicts is repeated on the new state, with the work already done.
     """
     check_table("calve.convert_deletes", table)
     return convert(table.lake.open(), table.name, _tools(table.lake))

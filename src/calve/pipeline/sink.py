@@ -101,11 +101,13 @@ def sink(
     `orders.start()` runs it.
 
     `settings` are the options of a sink in SQL, in lower case (`COMMIT INTERVAL` is `commit_interval`), and `state`,
-    a folder or URI for calve's records. They are checked now. The methods of `Sink` set the same ones.
+    a folder or URI for calve's records. They are checked now. The methods of `Sink` set the same ones. `on_truncate`
+    and `on_unavailable_value` belong to `calve.Debezium`; `DEAD LETTER TABLE`, `RESUME`, `SNAPSHOT` are for SQL only.
 
     `changes` is a streaming or bounded DataFrame, or one of calve's own sources (`calve.files`, `calve.kafka`,
-    `calve.orders`), which define their envelope. With `mode="append"` the table is a log of all changes, with columns
-    `_calve_diff` and `_calve_time`; such a table has no key, and `key` is only for envelopes that need one.
+    `calve.table_changes`, `calve.orders`), which define their envelope. With `mode="append"` the table is a log of all
+    changes, with columns `_calve_diff` and `_calve_time`; such a table has no key, and `key` is only for envelopes that
+    need one.
     """
     if not isinstance(into, TableRef):
         raise InvalidInput(
@@ -118,7 +120,8 @@ def sink(
         raise InvalidInput(
             "changes must be a DataFrame or a source",
             detail=f"Got {changes!r}.",
-            hint="Use a Spark DataFrame, calve.files(...), calve.kafka(...) or calve.orders(...).",
+            hint="Use a Spark DataFrame, calve.files(...), calve.kafka(...), calve.table_changes(...) or "
+            "calve.orders(...).",
         )
     if mode not in ("upsert", "append"):
         raise InvalidInput(f'unknown mode "{mode}"', hint="Use 'upsert' or 'append'.")

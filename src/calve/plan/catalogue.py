@@ -54,7 +54,7 @@ class SinkOptions:
     CHECKPOINT_INTERVAL = duration(
         "Minimum time between two checkpoints of a source that is read to its end; a backlog is read without pauses. "
         "The commit interval must be a multiple of it.",
-        default="as data arrives",
+        default="as data arrives; with a COMMIT INTERVAL, 1/300 of it",
         low=_SECOND,
     )
     DELETES = choice(
@@ -350,7 +350,11 @@ class FilesOptions:
     PATH = text("Folder, or a pattern with *; a path or a URI.", required=True)
     FORMAT = word("Format of the files.", "json", "csv", "parquet", "orc", "text", required=True)
     MAX_FILES_PER_CHECKPOINT = integer("Maximum number of files per checkpoint.", default="1000", low=1)
-    EPOCH_UNIT = choice("Unit of numbers in TIMESTAMP columns of JSON.", EpochUnit, default="numbers are bad rows")
+    EPOCH_UNIT = choice(
+        "Unit of numbers in TIMESTAMP columns of JSON.",
+        EpochUnit,
+        default="numbers are bad rows; of DEBEZIUM, as the record says, else microseconds",
+    )
     HEADER = boolean("CSV files start with a line of column names.", default="false")
     DELIMITER = text("Separator of CSV values.", default="','")
     NULL_VALUE = text("Text that stands for null in CSV files.", default="''", may_be_empty=True)
@@ -380,7 +384,7 @@ class KafkaSourceOptions:
     EPOCH_UNIT = choice(
         "Unit of numbers in TIMESTAMP columns of JSON.",
         EpochUnit,
-        default="numbers are bad rows; of DEBEZIUM, as the record says",
+        default="numbers are bad rows; of DEBEZIUM, as the record says, else microseconds",
     )
 
 
