@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cache, partial
 from pathlib import Path
@@ -334,6 +334,30 @@ def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipeline
     assert (found.rows, found.missing, found.unexpected, found.different) == (3, 1, 1, 1)
     assert {key for key, _, _ in found.samples} == {"1", "3", "7"}
     assert not found.none
+
+
+def test_verify_sees_differences_of_a_microsecond(pipelines: Pipelines, tmp_path: Path) -> None:
+    (tmp_path / "timed").mkdir()
+    times = "\n".join(json.dumps({"id": n, "at": f"2026-01-01T00:00:00.00000{n}Z", "seq": n}) for n in (1, 2))
+    (tmp_path / "timed" / "1.json").write_text(times)
+    pipelines.run(
+        f"""
+        {LAKE}
+        CREATE SOURCE timed (id BIGINT NOT NULL, at TIMESTAMP, PRIMARY KEY (id) NOT ENFORCED)
+        FROM FILES (PATH = '{tmp_path / "timed"}', FORMAT = 'json') ENVELOPE UPSERT (ORDER BY seq);
+        CREATE SINK timed FROM timed TO ICEBERG CATALOG lake NAMESPACE "shop" TABLE "timed";
+        """
+    )
+    assert verify(pipelines.place, "timed") == Differences(rows=2)
+    table = pipelines.table("shop.timed")
+    rows = table.scan().to_arrow().to_pylist()
+    later = [{**row, "at": row["at"] + timedelta(microseconds=row["id"] // 2)} for row in rows]
+    table.overwrite(pa.Table.from_pylist(later, schema=table.schema().as_arrow()))
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    pipelines.run(f"ALTER SINK timed ACCEPT SNAPSHOT {head.snapshot_id}")
+    found = verify(pipelines.place, "timed")
+    assert (found.different, [key for key, _, _ in found.samples]) == (1, ["2"])
 
 
 def test_verify_reads_source_and_table_once(pipelines: Pipelines, items: Folder) -> None:

@@ -10,6 +10,7 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 import calve
+from calve.api.verify import verify
 from calve.errors import SourceChanged
 from calve.pipeline.sink import Sink
 from calve.reader.local import read_here
@@ -120,6 +121,7 @@ def test_a_log_feeds_another_log_and_totals(spark: SparkSession, tmp_path: Path)
     assert lake.rows("shop.totals") == [("b", 1, 5), ("c", 1, 2)]
     retracted = [row[0] for row in lake.rows("shop.copy", "page", "_calve_diff") if row[1] < 0]
     assert retracted == ["a"] * 3
+    assert verify(lake.place, "copy").none, "what its rows add up to is what its source has"
 
 
 @pytest.mark.usefixtures("spark")

@@ -131,10 +131,10 @@ class _Open:
     """A transition that cannot be decided without the keys of the rows."""
 
     transition: Transition
-    before: tuple[Mask, frozenset[DeleteFile]] | None
+    before: tuple[Positions, frozenset[DeleteFile]] | None
     """Rows that are deleted by position, and deletes by key; None if the file is not in the table."""
-    after: tuple[Mask, frozenset[DeleteFile]] | None
-    moved: Mask | None
+    after: tuple[Positions, frozenset[DeleteFile]] | None
+    moved: Positions | None
     """Rows that are deleted by position on one side only; None if either side lacks the file."""
 
 
@@ -145,6 +145,7 @@ class ChangedRows:
         self._changed, self._into, self._deletes, self._keys = changed, into, deletes, keys
         self._read: dict[DeleteFile, Positions] = {}
         self._masks: dict[frozenset[DeleteFile], Mask] = {}
+        self._rows: dict[frozenset[DeleteFile], Positions] = {}
         self._open: list[_Open] = []
         known = [self._known(t) for t in changed.transitions]
         self._events = _Events.joined([part for parts in known for part in parts])
@@ -184,9 +185,9 @@ class ChangedRows:
             self._open.append(
                 _Open(
                     transition,
-                    None if before is None or old is None else (old.copy(), before.by_key),
-                    None if after is None or new is None else (new.copy(), after.by_key),
-                    moved,
+                    None if before is None or old is None else (self._as_rows(before, old), before.by_key),
+                    None if after is None or new is None else (self._as_rows(after, new), after.by_key),
+                    None if moved is None else np.flatnonzero(moved),
                 )
             )
             return []
@@ -221,6 +222,13 @@ class ChangedRows:
             self._masks[side.by_position] = known
         return known
 
+    def _as_rows(self, side: _Side, dead: Mask) -> Positions:
+        """Dead rows as positions, which transitions share: there may be hundreds, each with few of many rows."""
+        known = self._rows.get(side.by_position)
+        if known is None:
+            known = self._rows[side.by_position] = np.flatnonzero(dead)
+        return known
+
     def _positions(self, delete: DeleteFile) -> Positions:
         if delete.kind is DeleteKind.VECTOR:  # each contains those before it, so all of them could be too many to keep
             return self._deletes.positions_in(delete, self._changed.file.path)
@@ -239,12 +247,20 @@ def _events(transition: Transition, positions: Positions, added: Mask, into: Eve
     return _Events(positions, steps, added, added | (into.images or transition.images))
 
 
+def _mask(positions: Positions, first: int, rows: int) -> Mask:
+    """Whether each of some rows is among ascending positions in a file."""
+    low, high = np.searchsorted(positions, [first, first + rows])
+    found = np.zeros(rows, bool)
+    found[positions[low:high] - first] = True
+    return found
+
+
 @dataclass
 class _GroupKeys:
     """Which rows of one row group the keys of deletes match."""
 
     columns: dict[int, pa.ChunkedArray] = field(default_factory=dict)
-    matches: dict[frozenset[DeleteFile], Mask] = field(default_factory=dict)
+    matches: dict[frozenset[DeleteFile], Positions] = field(default_factory=dict)
 
 
 class _OpenFile:
@@ -274,16 +290,17 @@ class _OpenFile:
     def opened(self, group: int, first: int, rows: int, into: EventTarget) -> Iterator[_Events]:
         """The events of transitions that keys decide."""
         known = _GroupKeys()
-        piece = slice(first, first + rows)
         for one in self._undecided:
             candidates = np.ones(rows, bool)
             if one.moved is not None and one.before is not None and one.after is not None:
                 differing = one.before[1] ^ one.after[1]
-                candidates = one.moved[piece] | self._matches(group, rows, differing, known)
+                candidates = _mask(one.moved, first, rows) | self._matches(group, rows, differing, known)
             if not candidates.any():
                 continue
             dead = [
-                np.ones(rows, bool) if side is None else side[0][piece] | self._matches(group, rows, side[1], known)
+                np.ones(rows, bool)
+                if side is None
+                else _mask(side[0], first, rows) | self._matches(group, rows, side[1], known)
                 for side in (one.before, one.after)
             ]
             found = np.flatnonzero(candidates & (dead[0] ^ dead[1]))
@@ -294,8 +311,8 @@ class _OpenFile:
         matching = np.zeros(rows, bool)
         for part in self._parts(deletes):
             if part not in known.matches:
-                known.matches[part] = self._match(group, rows, part, known)
-            matching |= known.matches[part]
+                known.matches[part] = np.flatnonzero(self._match(group, rows, part, known))
+            matching[known.matches[part]] = True
         return matching
 
     def _parts(self, deletes: frozenset[DeleteFile]) -> Iterator[frozenset[DeleteFile]]:

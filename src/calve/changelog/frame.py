@@ -84,7 +84,7 @@ def changes_frame(spark: SparkSession, request: ChangeRequest, where: Where | No
     partitions = max(min(parallelism, len(tasks.tasks)), -(-plan.rows // _PARTITION_ROWS))
     events = events.toDF(*names_by_place(len(events.columns)))
     if partitions > 1:
-        events = events.repartition(partitions, *shuffled_by(request.key, schema))
+        events = shuffled(events, partitions, request.key, schema)
     elif len(tasks.tasks) > 1:
         events = events.coalesce(1)
     paired = events.mapInArrow(PartitionPairing(request.pairing(plan)).read, T.StructType(by_place))
@@ -99,11 +99,14 @@ def _events(spark: SparkSession, needed: ChangeRange, tasks: TaskList[EventTask,
     return numbers.mapInArrow(tasks.read, T.StructType(by_place)).toDF(*(f.name for f in fields))
 
 
-def shuffled_by(key: Sequence[str], schema: T.StructType) -> list[str]:
-    """Columns by place whose values are equal in equal rows: the key, else all that Spark can hash."""
+def shuffled(events: DataFrame, partitions: int, key: Sequence[str], schema: T.StructType) -> DataFrame:
+    """Events, whose columns are named by index, with those of a key in one partition.
+
+    Without a key those of equal rows: by all columns that Spark can hash. Without such columns there is one partition.
+    """
     names = key or [f.name for f in schema if not _has_map(f.dataType)]
     places = {f.name: f"c{place}" for place, f in enumerate(schema)}
-    return [places[name] for name in names]
+    return events.repartition(partitions if names else 1, *(places[name] for name in names))
 
 
 def _has_map(kind: T.DataType) -> bool:

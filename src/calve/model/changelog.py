@@ -117,5 +117,11 @@ class ChangeScanPlan:
         """About the most rows that may have changed."""
         transitions = [(changed, t) for changed in self.files for t in changed.transitions]
         whole = sum(c.file.rows for c, t in transitions if t.before is None or t.after is None)
-        differing = {d: None for _, t in transitions for d in t.differing}
-        return whole + sum(delete.rows for delete in differing)
+        differing = {d: None for _, t in transitions for d in t.differing if d.kind is not DeleteKind.VECTOR}
+        vectors = sum(abs(_in_vectors(t.after) - _in_vectors(t.before)) for _, t in transitions if t.differing)
+        return whole + vectors + sum(delete.rows for delete in differing)
+
+
+def _in_vectors(deletes: Deletes | None) -> int:
+    """Rows that vectors delete: each contains those of the one before it."""
+    return sum(delete.rows for delete in deletes or () if delete.kind is DeleteKind.VECTOR)

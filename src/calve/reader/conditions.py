@@ -59,7 +59,9 @@ def understand(frame: DataFrame, where: Where) -> Understood:
     """Read a condition on `frame`, whose columns are c0, c1, ... renamed. Raises Spark's exceptions."""
     analyzed = frame.where(where)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no Python API
     references = analyzed.condition().references().toSeq()
-    columns = tuple(str(references.apply(i).name()) for i in range(references.size()))
+    folded = {name.lower(): name for name in frame.columns}
+    named = (str(references.apply(i).name()) for i in range(references.size()))  # as the condition spells them
+    columns = tuple(name if name in frame.columns else folded[name.lower()] for name in named)
     return Understood(filter_of(frame.where(where), frame.columns), columns)
 
 

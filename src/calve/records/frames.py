@@ -152,11 +152,12 @@ _PLACE = ("topic", "partition", "offset")
 _SOURCE_PLACE = (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET)
 KAFKA = ("key", "value", *_PLACE)
 
-_WHOLE_TIMES = {
+WHOLE_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Forms of times in the JSON of a record: Spark's own lose microseconds, and a letter is all that is left of it."""
+"""Forms of times in JSON texts of rows: Spark's own lose microseconds. Of a bad record, a letter is all that is left;
+rows that are compared as texts would be equal."""
 
 STEP = "_calve__"
 """Prefix of intermediate columns of an envelope; none is left at the end."""
@@ -228,7 +229,7 @@ def sample(schema: T.StructType) -> str:
     """SQL of the record as text."""
     if SOURCE_TEXT in schema.names:
         return ident(SOURCE_TEXT)
-    options = ", ".join(f"'{name}', {literal(form)}" for name, form in _WHOLE_TIMES.items())
+    options = ", ".join(f"'{name}', {literal(form)}" for name, form in WHOLE_TIMES.items())
     return f"to_json(struct({', '.join(ident(f.name) for f in record_fields(schema))}), map({options}))"
 
 

@@ -30,7 +30,7 @@ from calve.changelog.request import ChangeRequest
 from calve.clock import Clock
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
 from calve.iceberg.loading import LoadedTable, load_table_or_none
-from calve.iceberg.planning.change_range import ChangeRange
+from calve.iceberg.planning.change_range import ChangeRange, check_free_names
 from calve.iceberg.planning.change_steps import (
     TableShape,
     check_order,
@@ -108,7 +108,7 @@ class TableChanges:
     def shape(self) -> TableShape | None:
         """The columns and the key of the table; None if it does not exist."""
         table = load_table_or_none(self.table.lake.open(), self.table.name)
-        return None if table is None else shape_of(table)
+        return None if table is None else _shape(table)
 
     def keyed(self) -> tuple[str, ...]:
         """The key of its rows. Raises TransientError while the table does not exist."""
@@ -146,6 +146,14 @@ def table_changes(
     if max_rows_per_checkpoint < 1:
         raise InvalidInput("max_rows_per_checkpoint must be at least 1", detail=f"Got {max_rows_per_checkpoint}.")
     return TableChanges(table, start, consumer, max_rows=max_rows_per_checkpoint, key=tuple(key))
+
+
+def _shape(table: LoadedTable) -> TableShape:
+    """The columns and the key. Raises InvalidInput if changes could not have these columns beside their own."""
+    found = shape_of(table)
+    names = StructType.fromJson(json.loads(found.columns)).names
+    check_free_names(names, hint="Rename the column of the table; calve.read and SELECT read it as it is.")
+    return found
 
 
 def _missing(table: TableRef) -> TransientError:
@@ -196,7 +204,7 @@ class TableSource:
             if found is None:
                 raise _missing(self._ref)
             check_version(found)
-            self._shape = shape_of(found)
+            self._shape = _shape(found)
         return self._shape
 
     def next_end(self, start: Offsets, *, whole: bool = False) -> Offsets:
@@ -204,10 +212,10 @@ class TableSource:
         self._newest = newest_place(table).sequence_number
         shape = self._read_as()
         place = place_from(start)
-        if place is None and whole and not self._with_contents:
+        if place is None and whole and not self.starts_with_rows:
             self._store.put(_FILLED, b"")
             self._filled = True
-        if place is None and self._with_contents:
+        if place is None and self.starts_with_rows:
             end = newest_place(table) if whole or self._definition.start == SNAPSHOT else oldest_place(table)
             self._consumer.hold(table, end)
             self._unread = len(steps_after(table, end))
@@ -227,7 +235,7 @@ class TableSource:
 
     def begin(self) -> Offsets:
         """Where reading starts: decided once; None for the rows of the table."""
-        return None if self._with_contents else offsets_of(self._first(self._load()))
+        return None if self.starts_with_rows else offsets_of(self._first(self._load()))
 
     @property
     def took_all(self) -> bool:
@@ -248,7 +256,7 @@ class TableSource:
             return spark.createDataFrame([], self.schema(spark))
         place = place_from(start)
         self._check(table, place, until)
-        if place is None and self._with_contents:
+        if place is None and self.starts_with_rows:
             return self._contents(spark, table, until)
         return self._changes(spark, table, place or self._first(table), until)
 
@@ -260,7 +268,7 @@ class TableSource:
         if until is None or until.snapshot_id is None:
             return arrow_schema_of(columns).empty_table()
         self._check(table, place, until)
-        if place is None and self._with_contents:
+        if place is None and self.starts_with_rows:
             found = self._rows_within(table, until, limit)
         else:
             request = self._request(table, place or self._first(table), until)
@@ -283,7 +291,7 @@ class TableSource:
         table = self._load()
         if until is None or until.snapshot_id is None:
             return SizeHint(rows=0)
-        if place is None and self._with_contents:
+        if place is None and self.starts_with_rows:
             rows = rows_at(table, until)
             return UNKNOWN if rows is None else SizeHint(rows=rows)
         steps = steps_after(table, place or self._first(table))
@@ -305,7 +313,7 @@ class TableSource:
             self._check(self._load(), place_from(start), until)
 
     def _check(self, table: LoadedTable, place: TablePlace | None, until: TablePlace) -> None:
-        steps = steps_after(table, until if place is None and self._with_contents else place or self._first(table))
+        steps = steps_after(table, until if place is None and self.starts_with_rows else place or self._first(table))
         if place is not None and until not in {step.place for step in steps}:
             raise SourceLost(
                 f'the history of table "{self._ref}" was changed',
@@ -314,7 +322,7 @@ class TableSource:
             )
 
     @property
-    def _with_contents(self) -> bool:
+    def starts_with_rows(self) -> bool:
         """Whether the rows of the table come first, and not only its changes."""
         if self._filled is None:
             self._filled = self._definition.start in {SNAPSHOT, EARLIEST} or self._store.read(_FILLED) is not None

@@ -27,7 +27,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 
 from calve.calls import for_users
 from calve.changelog.events import FLAGS, EventTarget
-from calve.changelog.frame import FLAG_FIELDS, shuffled_by
+from calve.changelog.frame import FLAG_FIELDS, shuffled
 from calve.changelog.request import ChangeRequest, event_tasks
 from calve.changelog.worker import STEP_FIELDS, EventTask, StreamPairing, events_of_task
 from calve.clock import Clock
@@ -436,7 +436,7 @@ def _frame(spark: SparkSession, definition: ChangeStreamDefinition, where: Where
         events = events.toDF(*names_by_place(len(kept)))
     schema = definition.struct(definition.columns)
     if definition.parallelism > 1:
-        events = events.repartition(definition.parallelism, *shuffled_by(definition.key, schema))
+        events = shuffled(events, definition.parallelism, definition.key, schema)
     else:
         events = events.coalesce(1)
     meta = [

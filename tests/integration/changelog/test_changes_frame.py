@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, MapType, NestedField, StringType
 from pyspark.sql import DataFrame, SparkSession
 
 import calve
@@ -68,6 +68,22 @@ def test_a_small_range_of_a_table_with_dots_in_names_is_read(spark: SparkSession
         found = calve.changes(spark, made.ref, columns=columns)
         assert found.columns == [*names, *CHANGE_COLUMNS]
         assert [tuple(row)[:-3] for row in found.collect()] == [(1, *(["a"] if "v" in names else []), "insert")]
+    made.close()
+
+
+def test_equal_rows_of_maps_meet_in_one_task(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = Schema(NestedField(1, "attrs", MapType(2, StringType(), 3, LongType(), value_required=False)))
+    made = ForeignTable(tmp_path, schema)
+    rows = [{"attrs": [(f"k{n}", n)]} for n in range(50)]
+    old = made.data(rows)
+    since = made.commit(old)
+    made.exchange([old], made.data(rows[:-1]))
+    monkeypatch.setattr(calve.changelog.frame, "ONE_TASK_ROWS", -1)
+    monkeypatch.setattr(calve.changelog.frame, "_PARTITION_ROWS", 10)
+    changes = calve.changes(spark, made.ref, since=since, net=False)
+    assert [(row["_change_type"], row["attrs"]) for row in changes.collect()] == [("delete", {"k49": 49})]
     made.close()
 
 

@@ -135,6 +135,13 @@ def test_columns_of_a_condition_need_not_be_asked_for(spark: SparkSession, ref: 
     assert rows_of(frame) == [{"name": "a5"}]
 
 
+def test_a_condition_names_columns_in_any_case(spark: SparkSession, ref: TableRef) -> None:
+    frame = calve.read(spark, ref, columns=["name"], where="ID = 5 AND Name LIKE 'a%'")
+    assert frame.columns == ["name"]
+    assert rows_of(frame) == [{"name": "a5"}]
+    assert [row["id"] for row in rows_of(calve.changes(spark, ref, columns=["id"], where="NAME = 'a5'"))] == [5]
+
+
 def test_a_row_whose_delete_does_not_match_stays_deleted(spark: SparkSession, ref: TableRef) -> None:
     assert rows_of(calve.read(spark, ref, where="id = 33")) == []
 

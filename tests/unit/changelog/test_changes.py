@@ -4,6 +4,7 @@ import datetime as dt
 import logging
 import math
 import random
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -268,6 +269,13 @@ def test_only_the_asked_columns_and_the_key_are_there(table: ForeignTable) -> No
         read_changes(table.ref, columns=["x"])
 
 
+def test_a_column_that_is_named_twice_is_refused_however_it_is_spelled(table: ForeignTable) -> None:
+    table.commit(table.data(rows(a1="one")))
+    for how in ({"columns": ["v", "V"]}, {"key": ["id", "ID"]}):
+        with pytest.raises(InvalidInput, match="each column once"):
+            read_changes(table.ref, **how)
+
+
 def test_a_column_with_a_name_of_changes_is_refused(table: ForeignTable) -> None:
     with table.table.update_schema() as update:
         update.add_column("_change_type", StringType())
@@ -441,6 +449,19 @@ def test_equality_deletes_open_only_files_that_they_reach(table: ForeignTable, m
     opened = opens(monkeypatch)
     assert shown(table, since=since) == [("delete", 23, None)]
     assert {file.path for file in files} & set(opened) == {files[2].path}
+
+
+def test_many_steps_of_equality_deletes_do_not_each_take_memory_for_all_rows(table: ForeignTable) -> None:
+    count, steps = 300_000, 40
+    file = table.data([{"id": n, "v": "x"} for n in range(count)])
+    since = table.commit(file, table.positions([(file, n) for n in range(100)]))
+    for step in range(steps):
+        table.commit(table.equality(["id"], [{"id": 1000 + step}]))
+    tracemalloc.start()
+    assert len(read_changes(table.ref, since=since, net=False)) == steps
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < count * steps, "a byte for each row and step is too much"
 
 
 def test_values_of_deleted_rows_are_not_read_unless_asked_for(

@@ -15,6 +15,7 @@ from pyspark.sql import types as T  # noqa: N812 - the usual name
 import calve
 from calve.catalog.connect import connect_embedded
 from calve.errors import InvalidInput, SourceChanged, SourceLost, TransientError
+from calve.iceberg.planning.change_range import ChangeRange
 from calve.iceberg.planning.change_steps import newest_place, place_at, steps_after
 from calve.iceberg.snapshot.consumers import consumers_of
 from calve.iceberg.snapshot.expiry import expire
@@ -411,3 +412,23 @@ def test_a_snapshot_counts_what_it_changes_not_all_that_its_vectors_contain(tmp_
     for number in range(40):
         run.commit({number: "b"})
     assert [step.rows for step in steps_after(run.now, first)] == [2] * 40
+
+
+def test_a_plan_counts_what_changed_not_all_that_vectors_contain(tmp_path: Path) -> None:
+    run = Run(tmp_path, spec_of("s", format_version=3))
+    run.commit(dict.fromkeys(range(100), "a"))
+    first = newest_place(run.now)
+    for number in range(40):
+        run.commit({number: "b"})
+    plan = ChangeRange.of(run.now, first.snapshot_id, None).plan()
+    assert plan.rows == 80, "40 new rows and 40 deleted ones, whatever each of the 40 vectors contains"
+
+
+def test_a_table_with_names_that_changes_use_is_refused_as_a_source(made: EvolvingTable, tmp_path: Path) -> None:
+    with made.table.table.update_schema() as update:
+        update.add_column("_Commit_Version", LongType())
+    changes = calve.table_changes(made.table.ref)
+    for ask in (changes.shape, lambda: opened(changes, tmp_path / "s").next_end(None)):
+        with pytest.raises(InvalidInput, match='column "_Commit_Version" has a name that changes use') as caught:
+            ask()
+        assert "Rename the column" in (caught.value.hint or "")

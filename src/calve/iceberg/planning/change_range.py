@@ -153,6 +153,13 @@ def _age(snapshot: Snapshot) -> tuple[int, int]:
     return snapshot.sequence_number or 0, snapshot.timestamp_ms
 
 
+def check_free_names(columns: Iterable[str], *, hint: str) -> None:
+    """Raise InvalidInput if changes could not have these columns beside their own."""
+    reserved = [name for name in columns if name.lower() in CHANGE_COLUMNS]
+    if reserved:
+        raise InvalidInput(f'column "{reserved[0]}" has a name that changes use themselves', hint=hint)
+
+
 @dataclass(frozen=True)
 class ChangeRange:
     """Two moments of a table and the way between them, ready to be planned."""
@@ -240,11 +247,7 @@ class ChangeRange:
 
     def select(self, columns: Sequence[str]) -> "ChangeRange":
         """The same range with fewer columns. Raises InvalidInput for names that changes have themselves."""
-        reserved = [name for name in columns if name.lower() in CHANGE_COLUMNS]
-        if reserved:
-            raise InvalidInput(
-                f'column "{reserved[0]}" has a name that changes use themselves', hint="Select the other columns."
-            )
+        check_free_names(columns, hint="Select the other columns.")
         chosen = projected(self.schema, columns, ".".join(self.table.name()))
         kept = {f.field_id for f in chosen.fields}
         identifiers = [number for number in self.schema.identifier_field_ids if number in kept]

@@ -115,10 +115,6 @@ def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) ->
     """The requested columns, in that order; all if None. Raises InvalidInput for unknown columns."""
     if columns is None:
         return schema
-    if not columns or len(set(columns)) < len(columns):
-        raise InvalidInput(
-            "name at least one column, and each column once", detail=f"Got {', '.join(columns) or 'no column'}."
-        )
     by_name = {f.name: f for f in schema.fields}
     folded = {name.lower(): name for name in by_name}
     chosen: list[NestedField] = []
@@ -131,6 +127,10 @@ def projected(schema: Schema, columns: Sequence[str] | None, table_name: str) ->
                 hint=suggestion(column, by_name),
             )
         chosen.append(by_name[name])
+    if not chosen or len({f.field_id for f in chosen}) < len(chosen):
+        raise InvalidInput(
+            "name at least one column, and each column once", detail=f"Got {', '.join(columns) or 'no column'}."
+        )
     return Schema(*chosen, schema_id=schema.schema_id)
 
 
