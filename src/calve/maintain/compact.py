@@ -27,7 +27,7 @@ from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard
 from calve.errors import CalveError, CommitConflict, InvalidInput, TransientError
 from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.loading import load_table
+from calve.iceberg.loading import LoadedTable, load_table
 from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy, Groups
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
@@ -216,8 +216,20 @@ class Compactor:
     def plan(self, policy: CompactionPolicy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
         self._everything = policy.everything
-        table = load_table(self._catalog, self._scope.name)
-        return self._compactions.plan(table, policy, self._scope.where, self._written)
+        return self._compactions.plan(self._load(), policy, self._scope.where, self._written)
+
+    def _load(self) -> LoadedTable:
+        """Load the table. Raises TransientError, InvalidInput.
+
+        If it cannot be loaded, the commits of its sink decide what that means; to the owner it is a failure that may
+        end, as for a replica that is behind.
+        """
+        try:
+            return load_table(self._catalog, self._scope.name)
+        except InvalidInput as error:
+            if self._owner is None:
+                raise
+            raise TransientError(error.primary, detail=error.detail, hint=error.hint) from error
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Generator[RewrittenFiles, None, None]:
         """Write new files; yields each part as soon as it is complete, to be committed or abandoned.
@@ -275,8 +287,7 @@ class Compactor:
 
         def attempt() -> Compacted | None:
             with self._requests:
-                table = load_table(self._catalog, self._scope.name)
-                head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
+                head = self._compactions.head(ready.plan, self._load(), ready.hold.snapshot_id)
                 if head is None:
                     return None
                 self._drop_stale(ready, head)
