@@ -60,10 +60,17 @@ _MOST_TEXT = 600
 
 @contextmanager
 def trying(what: str) -> Iterator[None]:
-    """Turn failures of the catalog or the store into a TransientError that says that `what` failed."""
+    """Turn failures of the catalog or the store into a TransientError that says that `what` failed.
+
+    A response with status 501 is one: pyiceberg raises NotImplementedError, as Arrow does for what it cannot do.
+    """
     try:
         yield
     except FAILURES as error:
+        raise transient(f"{what} failed", error) from error
+    except NotImplementedError as error:
+        if not is_relayed(error):
+            raise
         raise transient(f"{what} failed", error) from error
 
 

@@ -164,7 +164,7 @@ def _shows_why(change: TableChange, table: Table) -> bool:
         return True
     last: int = getattr(metadata, "last_sequence_number", 0)  # tables of version 1 have none
     overtaken = last >= (change.snapshot.sequence_number or 1)  # else the request may still arrive and be applied
-    return overtaken and not _hides_snapshots(table) and not (change.files and _is_referred_to(change, table))
+    return overtaken and not _hides_snapshots(table) and not _is_referred_to(change, change.snapshot, table)
 
 
 def _breaks(change: TableChange, metadata: TableMetadata) -> bool:
@@ -187,22 +187,27 @@ def shows_no_history(metadata: TableMetadata) -> bool:
     return len(metadata.snapshots) == 1 and (metadata.snapshots[0].sequence_number or 0) > 1
 
 
-def _is_referred_to(change: TableChange, table: Table) -> bool:
+def _is_referred_to(change: TableChange, own: Snapshot, table: Table) -> bool:
     """Whether a later snapshot has files of the change, whose own may have expired since, or cannot be read.
 
-    Manifest entries keep the id of the snapshot that added their file, also when a manifest is rewritten.
+    Manifest entries keep the id of the snapshot that added their file, also when a manifest is rewritten. So a manifest
+    of the change may have no entry with its id; the list that names the manifest tells.
     """
     before = {snapshot.snapshot_id for snapshot in change.table.metadata.snapshots}
-    own = change.snapshot.snapshot_id if change.snapshot else None
+    least = own.sequence_number or 0  # of manifests with files of the change; 0 in tables of version 1, for all
+    seen: set[str] = set()
     try:
         for snapshot in table.metadata.snapshots:
             if snapshot.snapshot_id in before:
                 continue
             for manifest in snapshot.manifests(table.io):
-                if manifest.added_snapshot_id in before:
+                if manifest.added_snapshot_id == own.snapshot_id or manifest.manifest_path in change.files:
+                    return True
+                if manifest.manifest_path in seen or (manifest.sequence_number or 0) < least:
                     continue
+                seen.add(manifest.manifest_path)
                 entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
-                if any(entry.snapshot_id == own for entry in entries):
+                if any(entry.snapshot_id == own.snapshot_id for entry in entries):
                     return True
     except (OSError, ValueError) as error:
         _log.warning("manifests of %s could not be read: %s", change.label, text_of(error))

@@ -1,9 +1,10 @@
-"""The client of REST catalogs: pyiceberg's, with seven differences.
+"""The client of REST catalogs: pyiceberg's, with eight differences.
 
 Every request has a time-out. The header `Retry-After` of a response 429 or 503 is respected, within bounds: the client
 sends nothing before; retries are up to the caller. Tokens are fetched when they are needed and renewed before they
 expire. Requests are signed with credentials that are renewed. The user's settings for the store of files win over what
-the catalog vends. Neither a table nor the catalog names code to run (`guarded.py`). A commit is sent once.
+the catalog vends. Neither a table nor the catalog names code to run (`guarded.py`). A commit is sent once. A table does
+not exist only if the catalog itself says so.
 """
 
 import threading
@@ -17,15 +18,21 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import Endpoints, RestCatalog, TableResponse
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.catalog.rest.response import TokenResponse, _handle_non_200_response
-from pyiceberg.exceptions import AuthorizationExpiredError, OAuthError, UnauthorizedError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    NoSuchTableError,
+    OAuthError,
+    ServiceUnavailableError,
+    UnauthorizedError,
+)
 from pyiceberg.io import FileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from pyiceberg.typedef import EMPTY_DICT, Properties
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from requests import HTTPError, PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
-from calve.catalog.failures import problems_of
+from calve.catalog.failures import is_told_by_catalog, problems_of
 from calve.catalog.guarded import names_code, without_code
 from calve.clock import Clock, SystemClock
 from calve.model.numbers import number_property
@@ -127,6 +134,20 @@ class RestClient(RestCatalog):
         self.properties = {**without_code(self.properties), **own}
         if _TLS not in own:
             self.properties.pop(_TLS, None)
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Load a table. Raises NoSuchTableError only if the catalog itself says that it does not exist.
+
+        Proxies respond with 404 while the server is away: a table that was taken for dropped would stop its readers.
+        """
+        try:
+            table: Table = super().load_table(identifier)
+        except NoSuchTableError as error:
+            if is_told_by_catalog(error):
+                raise
+            text = f"the table was not found, but the response is not the catalog's own (check its address): {error}"
+            raise ServiceUnavailableError(text) from error
+        return table
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

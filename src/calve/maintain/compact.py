@@ -6,8 +6,9 @@
 A part is a bundle of groups (`rewrite.py`). Each is committed on its own, so a part that fails, or a process that dies,
 loses nothing that was committed before. Others may write to the table meanwhile. Files that they replaced are left
 out; rows that they deleted since the plan are deleted in the new files, by the same snapshot. A commit that conflicts
-with another is retried on the new state. So there is no lock that a crash could leave behind, and concurrent
-compactions are wasteful but harmless.
+with another is retried on the new state. Every attempt checks that the new files are still there: a removal of orphans
+may take those of a process that was suspended for days, whose hold has ended. So there is no lock that a crash could
+leave behind, and concurrent compactions are wasteful but harmless.
 
 From `rewrite` until `commit` or `abandon` of the last part a hold (`iceberg/snapshot/holds.py`) preserves the history
 of the branch since the plan, however many commits follow: without it a commit could not prove that it builds on the
@@ -25,9 +26,11 @@ import numpy as np
 
 from calve.catalog.connect import Catalog
 from calve.catalog.discard import discard
+from calve.catalog.failures import trying
 from calve.errors import CalveError, CommitConflict, InvalidInput, TransientError
 from calve.iceberg.files.position_deletes import RowPositions
-from calve.iceberg.loading import load_table
+from calve.iceberg.files.store import absent, io_properties_of
+from calve.iceberg.loading import LoadedTable, load_table
 from calve.iceberg.planning.compaction_groups import BY_HAND, CompactionPolicy, Groups
 from calve.iceberg.snapshot.compaction import CompactionBase, CompactionOwner, CompactionPlan, Compactions, Exchange
 from calve.iceberg.snapshot.holds import Hold, HoldPlace
@@ -216,8 +219,20 @@ class Compactor:
     def plan(self, policy: CompactionPolicy) -> CompactionPlan | None:
         """Plan what is due; None if nothing is. Raises TransientError, InvalidInput, FencedError."""
         self._everything = policy.everything
-        table = load_table(self._catalog, self._scope.name)
-        return self._compactions.plan(table, policy, self._scope.where, self._written)
+        return self._compactions.plan(self._load(), policy, self._scope.where, self._written)
+
+    def _load(self) -> LoadedTable:
+        """Load the table. Raises TransientError, InvalidInput.
+
+        If it cannot be loaded, the commits of its sink decide what that means; to the owner it is a failure that may
+        end, as for a replica that is behind.
+        """
+        try:
+            return load_table(self._catalog, self._scope.name)
+        except InvalidInput as error:
+            if self._owner is None:
+                raise
+            raise TransientError(error.primary, detail=error.detail, hint=error.hint) from error
 
     def rewrite(self, plan: CompactionPlan, check: Callable[[], None]) -> Generator[RewrittenFiles, None, None]:
         """Write new files; yields each part as soon as it is complete, to be committed or abandoned.
@@ -268,19 +283,18 @@ class Compactor:
         return RewrittenFiles(plan, groups, held)
 
     def commit(self, ready: RewrittenFiles, attempts: int = ATTEMPTS) -> Compacted | None:
-        """Commit the new files; None if the table no longer contains the files that they replace.
+        """Commit the new files; None if some are gone, or if the table no longer has the files that they replace.
 
         Raises CommitConflict when other commits win every time, CommitUnknown, TransientError, FencedError.
         """
 
         def attempt() -> Compacted | None:
             with self._requests:
-                table = load_table(self._catalog, self._scope.name)
-                head = self._compactions.head(ready.plan, table, ready.hold.snapshot_id)
+                head = self._compactions.head(ready.plan, self._load(), ready.hold.snapshot_id)
                 if head is None:
                     return None
                 self._drop_stale(ready, head)
-                if not ready.groups and ready.plan.groups.groups:
+                if (not ready.groups and ready.plan.groups.groups) or self._lacks_files(ready, head):
                     return None
                 return self._attempt(ready, head)
 
@@ -318,6 +332,16 @@ class Compactor:
         ready.groups = tuple(group for group in ready.groups if group not in stale)
         if stale and not ready.unknown:
             _discard_files(ready.plan, stale, "other writers replaced their input files")
+
+    def _lacks_files(self, ready: RewrittenFiles, head: CompactionBase) -> bool:
+        """Whether new files are gone, so that a snapshot with them could not be read. Raises TransientError."""
+        paths = [file.path for group in ready.groups for file in group.files]
+        with trying(f'looking for new files of "{self._scope.name}"'):
+            gone = absent(paths, io_properties_of(head.table.io.properties))
+        if gone:
+            text = "a compaction of %s is abandoned: %d of its %d new files are gone, including %s"
+            _log.warning(text, self._scope.name, len(gone), len(paths), gone[0])
+        return bool(gone)
 
     def _attempt(self, ready: RewrittenFiles, head: CompactionBase) -> Compacted:
         inputs = tuple(file for group in ready.groups for file in group.inputs)

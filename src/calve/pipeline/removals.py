@@ -125,7 +125,7 @@ class RemovalUpkeep:
             self._wake()
 
     def _until_next(self, report: RemovalReport) -> float:
-        if report.next_ms is None:
+        if report.refusal or report.next_ms is None:  # a refusal does not end with a grace
             return LOOK_SECONDS
         seconds = (report.next_ms + self._grace_ms - self._clock.now_ms()) / 1000
         return min(max(seconds, 1.0), LOOK_SECONDS)

@@ -69,7 +69,10 @@ class Compacting(Protocol):
         ...
 
     def commit(self, ready: RewrittenFiles, attempts: int) -> Compacted | None:
-        """Commit the new files; None if others changed their inputs. Raises TransientError, FencedError."""
+        """Commit the new files; None if others changed their inputs, or removed new files.
+
+        Raises TransientError, FencedError.
+        """
         ...
 
     def abandon(self, ready: RewrittenFiles) -> None:
@@ -322,7 +325,7 @@ class Upkeep:
             self._compactor.abandon(part.files)
         else:
             if done is None:  # others were faster
-                self._tell("conflict", "others replaced the files meanwhile")
+                self._tell("conflict", "others replaced the files meanwhile, or removed the new ones")
                 self._compactor.abandon(part.files)
                 self._plan_not_before = self._rested()
             else:

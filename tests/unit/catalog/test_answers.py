@@ -11,10 +11,20 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from calve.catalog.connect import _catalog_class, connect_embedded, location_of, open_catalog, sqlite_uri
-from calve.errors import CommitConflict, CommitUnknown, TerminalError, TransientError
+from calve.clock import RandomIds, SystemClock
+from calve.errors import BadRow, CommitConflict, CommitUnknown, TerminalError, TransientError
+from calve.iceberg.loading import load_table, load_table_or_none
+from calve.iceberg.planning.compaction_groups import BY_HAND
 from calve.iceberg.sink_table import MISSING_SECONDS
+from calve.iceberg.small_tables.dead_letters import LetterTable
 from calve.iceberg.snapshot import draft
+from calve.iceberg.snapshot.expired_files import load_whole
+from calve.lake import Lake, TableRef
+from calve.maintain.compact import CompactionScope, Compactor
+from calve.model.change import Letter, Origin
+from calve.source.table import TableChanges
 from calve.storage.filesystems import StoreIO
+from calve.storage.state import LocalState
 from tests.support import senders
 from tests.support.senders import SENDERS, check, check_rows
 from tests.support.servers.listening import Answer, Request
@@ -240,6 +250,54 @@ def test_a_table_that_is_not_found_for_a_moment_is_not_taken_for_dropped(tmp_pat
         place.proxy.faults.append(Fault(lambda request: "/tables/" in request.path, lambda *_: told))
         with pytest.raises(TransientError, match="was not found"):
             sample.iceberg.load()
+
+
+NOT_ITS_OWN = {
+    "a proxy's page": MISSING["a proxy's"][0],
+    "an empty one": MISSING["an empty one"][0],
+    "not implemented": error(501, "NotImplemented"),
+}
+
+
+@pytest.mark.parametrize("answer", NOT_ITS_OWN)
+def test_whoever_loads_a_table_takes_no_response_of_a_proxy_for_that_of_the_catalog(
+    tmp_path: Path, answer: str
+) -> None:
+    with ExitStack() as ending:
+        place = rest_place(tmp_path, ending)
+        sample = Sample(tmp_path, opened=place.catalog)
+        sample.commit({1: "a"})
+        LetterTable(place.maker, senders.LETTERS, "s", SystemClock(), RandomIds())
+        letters = LetterTable(place.catalog, senders.LETTERS, "s", SystemClock(), RandomIds())
+        ref = TableRef(Lake(tmp_path, {"type": "rest", "uri": place.proxy.uri}), NAME)
+        source = TableChanges(ref).open(LocalState(tmp_path / "source"), SystemClock())
+        compactor = Compactor(place.catalog, CompactionScope(NAME), senders.TOOLS)
+        loads: list[Callable[[], object]] = [
+            lambda: load_table(place.catalog, NAME),
+            lambda: load_table_or_none(place.catalog, NAME),
+            lambda: load_whole(place.catalog, NAME),
+            lambda: source.next_end(None),
+            lambda: letters.add([Letter(Origin("t", 0, 1, value=b"?"), BadRow("no"))], "q/0"),
+            lambda: compactor.plan(BY_HAND),
+        ]
+        for load in loads:
+            place.proxy.faults.append(Fault(loads_table, lambda *_: NOT_ITS_OWN[answer]))
+            with pytest.raises(TransientError, match=r"loading table .* failed"):
+                load()
+            load()
+
+
+def test_a_table_does_not_exist_if_the_catalog_itself_says_so(tmp_path: Path) -> None:
+    with ExitStack() as ending:
+        place = rest_place(tmp_path, ending)
+        told = MISSING["the catalog's own"][0]
+        place.proxy.faults.append(Fault(loads_table, lambda *_: told))
+        assert load_table_or_none(place.catalog, NAME) is None
+        assert load_table_or_none(place.catalog, NAME) is not None
+
+
+def loads_table(request: Request) -> bool:
+    return request.method == "GET" and "/tables/" in request.path
 
 
 def test_a_rest_catalog_owns_old_metadata_files_whoever_commits(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyiceberg.catalog.rest import ListTablesResponse
 from pyiceberg.exceptions import OAuthError
+from requests import HTTPError
 from sqlalchemy.exc import OperationalError
 
 from calve.catalog.connect import open_catalog
@@ -42,6 +43,13 @@ def test_what_cannot_be_read_may_be_read_later_and_says_what_helps(error: Except
 def test_a_mistake_of_the_programme_stays_one() -> None:
     with pytest.raises(KeyError), trying("loading"):
         raise KeyError("x")
+
+
+def test_only_a_response_that_says_not_implemented_is_no_mistake_of_the_programme() -> None:
+    with pytest.raises(NotImplementedError), trying("loading"):
+        raise NotImplementedError("a cast that Arrow cannot do")
+    with pytest.raises(TransientError, match="loading failed"), trying("loading"):
+        raise NotImplementedError("NotImplemented: 501") from HTTPError("501")
 
 
 SECRET = "s3cr3t-0f-th3-t0k3n"  # noqa: S105 - nobody uses it

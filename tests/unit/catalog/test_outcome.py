@@ -5,10 +5,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyiceberg.exceptions as pyiceberg
 import pytest
 from pydantic import ValidationError
+from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.snapshots import Operation
 from sqlalchemy.exc import OperationalError
@@ -16,8 +18,11 @@ from sqlalchemy.exc import OperationalError
 from calve.catalog.outcome import TableChange, send
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.iceberg.files.manifest_cache import ManifestCache
+from calve.iceberg.snapshot import draft as drafts
 from calve.iceberg.snapshot.draft import SnapshotContents, new_draft, snapshot_change
 from calve.iceberg.snapshot.history import new_summary
+from calve.maintain.manifests import rewrite_manifests
+from calve.model.files import Manifest
 from tests.unit.iceberg.sample import NAME, Sample
 
 
@@ -279,3 +284,66 @@ def test_files_of_a_snapshot_that_was_applied_and_has_expired_already_stay(
         send(replace(sent[0], files=(f"file://{data}",)), "the commit")
     assert data.exists()
     assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+
+
+def merge(sample: Sample) -> None:
+    sample.iceberg.merge_manifests(sample.iceberg.load())
+
+
+def rewrite(sample: Sample) -> None:
+    rewrite_manifests(sample.catalog, NAME, sample.clock, sample.ids)
+
+
+@pytest.mark.parametrize("act", [merge, rewrite], ids=lambda it: it.__name__)
+def test_manifests_that_only_repeat_others_stay_if_their_snapshot_was_applied_and_has_expired_already(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch, act: Callable[[Sample], None]
+) -> None:
+    """No entry has the id of that snapshot: only the lists of later ones name the manifests."""
+    monkeypatch.setattr(drafts, "FAN_IN", 2)
+    sample.commit({2: "b"})
+    real = sample.catalog.commit_table
+
+    def repeated(*arguments: object) -> None:
+        monkeypatch.setattr(sample.catalog, "commit_table", real)
+        landed = real(*arguments).metadata.current_snapshot_id  # type: ignore[arg-type]
+        assert landed is not None
+        sample.commit({3: "c"})
+        with sample.table.maintenance.expire_snapshots() as expiry:
+            expiry.by_id(landed)
+        raise pyiceberg.CommitFailedException("refused, since its first request was applied")
+
+    monkeypatch.setattr(sample.catalog, "commit_table", repeated)
+    with pytest.raises(CommitUnknown, match="was rejected, and the table does not show why"):
+        act(sample)
+    assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+
+
+def test_a_conflict_reads_each_manifest_that_was_added_since_once_and_no_other(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sample.table.metadata.current_snapshot_id
+    assert first is not None
+    sample.commit({2: "b"})
+    with sample.table.maintenance.expire_snapshots() as expiry:
+        expiry.by_id(first)  # which added a manifest that every later snapshot lists
+    attempt = Attempt(sample)
+    new = [manifest.path for rows in ({3: "c"}, {4: "d"}) for manifest in commit_proposal(sample, rows)]
+    read: list[str] = []
+    real = ManifestFile.fetch_manifest_entry
+
+    def fetch(manifest: ManifestFile, *arguments: Any, **named: Any) -> list[ManifestEntry]:
+        read.append(manifest.manifest_path)
+        return real(manifest, *arguments, **named)
+
+    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", fetch)
+    answering(sample, monkeypatch, pyiceberg.CommitFailedException("refused"), applied=False)
+    with pytest.raises(CommitConflict):
+        send(attempt.change, "the commit")
+    assert sorted(read) == sorted(new)
+
+
+def commit_proposal(sample: Sample, rows: dict[int, str]) -> tuple[Manifest, ...]:
+    """Commit a batch; returns its manifests."""
+    proposal = sample.proposal(rows)
+    sample.iceberg.commit(sample.iceberg.load(), proposal)
+    return proposal.manifests

@@ -10,7 +10,7 @@ import pytest
 from calve import faults
 from calve.catalog.connect import connect_embedded
 from calve.clock import RandomIds, SystemClock
-from calve.errors import BadRow, TransientError
+from calve.errors import BadRow, InvalidInput, TransientError
 from calve.iceberg.small_tables import dead_letters
 from calve.iceberg.small_tables.dead_letters import SCHEMA, LetterTable
 from calve.model.change import Letter, Origin
@@ -69,6 +69,15 @@ def test_an_addition_whose_answer_was_lost_is_found_when_it_is_tried_again(
         table.add([letter(1)], "q/0")
     assert table.add([letter(1), letter(2)], "q/0") == 1
     assert kept(tmp_path) == 2
+
+
+def test_a_table_of_letters_that_was_dropped_is_named(tmp_path: Path) -> None:
+    table = opened(tmp_path)
+    connect_embedded(tmp_path).drop_table(NAME.identifier)
+    with pytest.raises(InvalidInput, match=r'table "x\.letters" does not exist'):
+        table.add([letter(1)], "q/0")
+    with pytest.raises(InvalidInput, match=r'table "x\.letters" does not exist'):
+        table.withdraw("q/0")
 
 
 @pytest.mark.parametrize(

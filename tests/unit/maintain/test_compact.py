@@ -152,6 +152,29 @@ def test_files_that_may_be_in_the_table_are_never_removed(table: ForeignTable) -
     assert in_order(duckdb_rows(table.table.metadata_location)) == [row(1), row(2)]
 
 
+def test_new_files_that_are_gone_are_not_committed_and_their_rows_are_compacted_again(table: ForeignTable) -> None:
+    """As after a removal of orphans, if the process was suspended for days between writing and committing."""
+    rows = [row(number) for number in range(4)]
+    for one in rows:
+        table.commit(table.data([one]))
+    compactor, wanted = by_groups(table), in_order(rows)
+    plan, before = compactor.plan(BY_HAND), stored(table)
+    assert plan is not None
+    ready, head = rewritten(compactor, plan), table.table.metadata.current_snapshot_id
+    (new,) = [file.path for group in ready.groups for file in group.files]
+    Path(new.removeprefix("file://")).unlink()
+    assert compactor.commit(ready) is None
+    assert table.table.metadata.current_snapshot_id == head
+    compactor.abandon(ready)
+    assert stored(table) == before
+    assert in_order(duckdb_rows(table.table.metadata_location)) == wanted
+    again = compactor.plan(BY_HAND)
+    assert again is not None
+    assert compactor.commit(rewritten(compactor, again)) is not None
+    assert len(files_of(table)) == 1
+    assert in_order(duckdb_rows(table.table.metadata_location)) == wanted
+
+
 def test_what_was_written_is_removed_when_it_is_ended_half_way(table: ForeignTable) -> None:
     for number in range(4):
         table.commit(table.data([row(number)], ["eu"], spec_id=0), table.data([row(10 + number)]))

@@ -19,7 +19,7 @@ from calve.model.spec import DayHours
 from calve.pipeline.upkeep import Upkeep, UpkeepPace
 from tests.support.expiring import MANY, expire_early
 from tests.support.readers import duckdb_rows
-from tests.support.runs import Run, spec_of
+from tests.support.runs import NAME, Run, spec_of
 
 PATIENCE = 60.0
 DAY = 24 * 60
@@ -145,6 +145,25 @@ def test_a_table_that_does_not_say_who_owns_it_is_compacted_later(tmp_path: Path
     run.commit({1: "b"})
     upkeep.close(failed=False)
     assert "replace" in operations(run)
+
+
+def test_a_table_that_the_catalog_does_not_find_for_a_moment_is_compacted_later(tmp_path: Path) -> None:
+    """As a replica that is behind: whether the table was dropped is for the commits of its sink to decide."""
+    run, away = Run(tmp_path, spec_of("s")), (*NAME.identifier[:-1], "away")
+    upkeep = run.upkeep(pace=UpkeepPace(rest_per_plan=0, rest_seconds=0))
+    for number in range(12):
+        run.commit({number: "a"})
+    run.catalog.rename_table(NAME.identifier, away)
+    assert not planned(upkeep)
+    run.catalog.rename_table(away, NAME.identifier)
+    assert planned(upkeep)
+    run.catalog.rename_table(NAME.identifier, away)
+    upkeep.maintain()
+    assert upkeep.busy, "the new files are kept"
+    run.catalog.rename_table(away, NAME.identifier)
+    upkeep.maintain()
+    assert "replace" in operations(run)
+    upkeep.close(failed=False)
 
 
 def test_a_fenced_run_plans_no_compaction(tmp_path: Path) -> None:

@@ -95,6 +95,21 @@ def test_it_looks_when_the_next_grace_ends() -> None:
     assert place.looks == 2
 
 
+def test_a_table_that_refuses_removal_is_looked_at_from_time_to_time_although_a_grace_is_over() -> None:
+    place = Place()
+    waiting = [RemovalEntry("1", "t", (), (), 0, place.now_ms() - 2 * HOUR_MS)]
+    place.answers = [RemovalReport(waiting=waiting, refusal='the table property gc.enabled is "false"')]
+    upkeep = place.upkeep()
+    place.expiries = 1
+    upkeep.maintain()
+    place.now += LOOK_SECONDS - 1
+    upkeep.maintain()
+    assert place.looks == 1
+    place.now += 1
+    upkeep.maintain()
+    assert place.looks == 2
+
+
 def test_a_failure_is_a_warning_and_tried_again() -> None:
     place = Place(answers=[TransientError("no catalog"), RemovalReport(files=Counter(data=2))])
     upkeep = place.upkeep()

@@ -42,7 +42,7 @@ from calve.clock import Clock, IdSource
 from calve.errors import CommitConflict, CommitUnknown, TransientError
 from calve.iceberg.files.manifest_cache import ManifestCache
 from calve.iceberg.files.names import own_name, table_mark
-from calve.iceberg.loading import load_or_create_table
+from calve.iceberg.loading import load_or_create_table, load_table
 from calve.iceberg.small_tables.partition_files import HistoryLimits, TableVersion, commit_all, prepare, write_rows
 from calve.iceberg.snapshot.expiry import refusal_of
 from calve.iceberg.snapshot.retention import Retention
@@ -99,14 +99,15 @@ class LetterTable:
     def add(self, letters: Sequence[Letter], checkpoint: str) -> int:
         """Add the letters that the table does not have yet; returns how many were added.
 
-        Raises CommitConflict if other writers won every attempt, and TransientError.
+        Raises CommitConflict if other writers won every attempt, TransientError, and InvalidInput if the table was
+        dropped.
         """
         # each attempt reads which letters are in the table
         return retry_on((CommitConflict, CommitUnknown), ATTEMPTS, lambda: self._try(letters, checkpoint))
 
     def _try(self, letters: Sequence[Letter], checkpoint: str) -> int:
         with trying(f'loading table "{self._name}"'):
-            table = self._catalog.load_table(self._name.identifier)
+            table = load_table(self._catalog, self._name)
             fresh = _missing(letters, self._existing(table, letters))
             if not fresh:
                 return 0
@@ -150,7 +151,7 @@ class LetterTable:
         kept: list[list[_Row]] = []
         count = 0
         with trying(f'loading table "{self._name}"'):
-            table = self._catalog.load_table(self._name.identifier)
+            table = load_table(self._catalog, self._name)
             for task in table.scan(condition).plan_files():
                 rows = _rows_in(table, task)
                 staying = [row for row in rows if row["sink"] != self._sink or not leaves(row)]
