@@ -38,11 +38,12 @@ from calve.reader.projection import Projection
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
 from calve.spark.sqltext import ident
 from calve.spark.tasks import TaskFailed, Tasks
-from calve.spark.version import collected, frame_of_rows
+from calve.spark.version import frame_of_rows
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
 from calve.write.changes import ArrowChanges, check_changes
-from calve.write.job import layout_of
+from calve.write.driver_writer import collect_within_limit
+from calve.write.job import BatchTooLarge, layout_of
 from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
@@ -90,7 +91,8 @@ def stage_batch(
 ) -> Staged:
     """Stage changes. `kind` describes them except for their columns, which come from `target`.
 
-    Raises BadRow, LateRow, or TransientError if a retry may succeed.
+    A frame may be computed more than once, so it has to produce the same rows every time. Raises BadRow, LateRow, or
+    TransientError if a retry may succeed.
     """
     layout = layout_of(given.columns, target)
     try:
@@ -102,7 +104,8 @@ def stage_batch(
         beside = T.StructType([field for field in behind if field.name != PROGRESS])  # not stored
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
-            return replace(_stage(folder, [collected(changes)]), kind=kind)
+            with suppress(BatchTooLarge):  # its rows are few, and large
+                return replace(_stage(folder, [collect_within_limit(changes)]), kind=kind)
         plain = changes.toDF(*[f"c{i}" for i in range(len(changes.columns))])  # mapInArrow fails for names with a dot
         tasks = Tasks(_FAILED, partial(discard_staged, folder.store))
         parts = tasks.over(plain, partial(_stage_partition, folder, tuple(changes.columns)))
