@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -211,10 +211,15 @@ class StagedBatch:
         renamed = [f"{ident(*path)} as {ORDER_PREFIX}{i}" for i, path in enumerate(self._ordered_by)]
         return read.toDF(*[f.name for f in fields]).selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
 
-    def in_memory(self) -> ArrowChanges:
-        """All of them in memory. Raises what tasks raise that read them."""
+    def in_memory(self, most_bytes: int) -> ArrowChanges | None:
+        """All of them in memory; None if they take more bytes than that. Raises what tasks raise that read them."""
         names = [*(field.name for field in self._table), *(column.field.name for column in self._beside), _AT]
-        parts = [part.rename_columns(names) for file in self._files for part in self._reader.file(_Listed(*file))]
+        parts, size = list[pa.RecordBatch](), 0
+        for part in chain.from_iterable(self._reader.file(_Listed(*file)) for file in self._files):
+            parts.append(part.rename_columns(names))
+            size += part.nbytes
+            if size > most_bytes:
+                return None
         rows = pa.Table.from_batches(parts)
         orders = set(order_columns(names))
         kept = rows.select([name for name in names if name not in {*orders, _AT}])
