@@ -58,6 +58,8 @@ _LISTED = T.StructType(
 )
 """Columns of a list of staged files."""
 _ROWS_PER_FILE = 1_000_000
+_BYTES_PER_FILE = 128 << 20
+"""In memory."""
 _FAILED = "the changes could not be staged"
 
 
@@ -151,13 +153,14 @@ def _stage_partition(
 def _tables_per_file(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Group batches into tables, one per file, bounded by what memory should hold."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         waiting.append(batch.rename_columns(list(columns)))
         rows += batch.num_rows
-        if rows >= _ROWS_PER_FILE:
+        size += batch.nbytes
+        if rows >= _ROWS_PER_FILE or size >= _BYTES_PER_FILE:
             yield pa.Table.from_batches(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if rows:
         yield pa.Table.from_batches(waiting)
 
