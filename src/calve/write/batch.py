@@ -37,7 +37,7 @@ from calve.clock import IdSource, Timer, untimed
 from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint, SizeLimit
 from calve.model.files import WriteResult, WriteTarget
-from calve.spark.failures import CAUGHT, failure_of
+from calve.spark.failures import CAUGHT, failure_of, told_as
 from calve.spark.session import is_local, machine_memory
 from calve.write.changes import ArrowChanges, check_changes
 from calve.write.driver_writer import DriverWriter, write_rows
@@ -118,6 +118,19 @@ def largest_share(context: SparkContext) -> SizeLimit | None:
     if not is_local(context.master or ""):
         return None
     return SizeLimit(_LOCAL_SHARE * DRIVER_ROWS, max(DRIVER_BYTES, machine_memory() // _MEMORY_PARTS))
+
+
+def largest_batch(context: SparkContext, *, for_driver: bool) -> int:
+    """About how many bytes in memory a batch of a backlog should have.
+
+    A local driver reads what fits its share, if it can read it at all. Otherwise there are as many tasks as cores are
+    given, of the size that a task still handles well. Raises TransientError, TerminalError.
+    """
+    share = largest_share(context) if for_driver else None
+    if share is not None:
+        return share.bytes
+    with told_as("the cores could not be counted"):
+        return int(context.defaultParallelism) * _TASKS_PER_CORE * _LARGEST_TASK_BYTES
 
 
 def _native(layout: ChangeColumns, target: WriteTarget) -> bool:

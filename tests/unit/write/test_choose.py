@@ -21,6 +21,8 @@ from calve.write.batch import (
     PROBE_ROWS,
     TRUSTED_BYTES,
     fits_the_driver,
+    largest_batch,
+    largest_share,
     share_of_driver,
     writers_for,
 )
@@ -134,6 +136,18 @@ def test_a_batch_of_few_bytes_and_unknown_rows_may_be_a_large_one() -> None:
     local = cast("SparkContext", SimpleNamespace(master="local[2]"))
     with share_of_driver(SizeHint(bytes=44 << 20), local) as share:  # a million narrow rows, for example
         assert share.rows > DRIVER_ROWS
+
+
+def test_a_backlog_is_cut_by_what_the_driver_may_take_or_else_by_what_tasks_handle_well() -> None:
+    local, cluster = (
+        cast("SparkContext", SimpleNamespace(master=master, defaultParallelism=cores))
+        for master, cores in (("local[2]", 2), ("spark://a:7077", 64))
+    )
+    share = largest_share(local)
+    assert share is not None
+    assert largest_batch(local, for_driver=True) == share.bytes
+    assert largest_batch(local, for_driver=False) == 4 << 30
+    assert largest_batch(cluster, for_driver=True) == largest_batch(cluster, for_driver=False) == 128 << 30
 
 
 def test_a_window_whose_stored_bytes_may_be_many_in_memory_is_a_large_one() -> None:
