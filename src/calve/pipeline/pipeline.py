@@ -297,10 +297,13 @@ class Pipeline:
             changes = log_rows(frame) if self._spec.append else last_rows(frame, key_names(target))
             return self._write_files(changes, size, target).written
         if fits_the_driver(size):
-            with self._run.state.timed("collect"):
-                in_memory = staged.in_memory()
-            if in_memory.fits(target):
-                return self._write_files(in_memory, size, target).written
+            with share_of_driver(size, self._spark.sparkContext) as limit:
+                with self._run.state.timed("collect"):
+                    in_memory = staged.in_memory(limit.bytes)
+                if in_memory is None:
+                    size = replace(size, bytes=limit.bytes + 1)  # at least
+                elif in_memory.fits(target):
+                    return self._write_files(in_memory, size, target).written
         return self._write_files(staged.frame(self._spark), size, target).written
 
     def _kind_of(self, staged: Staged) -> RowKind:

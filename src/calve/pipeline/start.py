@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from weakref import WeakValueDictionary
@@ -90,7 +91,7 @@ from calve.storage.state import StateFolder, StateStore, check_apart, local_fold
 from calve.view.plan import Mode, ViewPlan
 from calve.view.run import View
 from calve.watch.status_files import read_status, status_file
-from calve.write.batch import largest_share
+from calve.write.batch import largest_batch
 from calve.write.row_ids import RowIdWriter
 
 if TYPE_CHECKING:
@@ -515,9 +516,8 @@ class Start:
         return with_reader(changes, self._spec.sink_id)
 
     def _feed(self, source: Source | None) -> Feed:
-        share = largest_share(self._spark.sparkContext)
-        if isinstance(source, FileSource) and share is not None:
-            source.limit(share.bytes)
+        if isinstance(source, FileSource):
+            source.limit(partial(largest_batch, self._spark.sparkContext, for_driver=source.typed))
         if source is not None:
             return SourceFeed(self._spark, source, self._signals, self._clock, self._spec.pace)
         folder = self._home / "spark" / self._spec.sink_id

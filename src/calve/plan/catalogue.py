@@ -349,7 +349,11 @@ class FilesOptions:
 
     PATH = text("Folder, or a pattern with *; a path or a URI.", required=True)
     FORMAT = word("Format of the files.", "json", "csv", "parquet", "orc", "text", required=True)
-    MAX_FILES_PER_CHECKPOINT = integer("Maximum number of files per checkpoint.", default="1000", low=1)
+    MAX_FILES_PER_CHECKPOINT = integer(
+        "Maximum number of files per checkpoint; of large files a backlog has fewer, by their bytes.",
+        default="1000",
+        low=1,
+    )
     EPOCH_UNIT = choice(
         "Unit of numbers in TIMESTAMP columns of JSON.",
         EpochUnit,

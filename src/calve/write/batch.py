@@ -13,7 +13,8 @@ tasks do then, and each of its files costs more (4M rows in 16 buckets: 7.8 s ag
 3.8 s against 1.1 s).
 
 If the size is unknown, the driver collects up to PROBE_ROWS rows. If there are more, the next writer starts over, and
-reading those rows was wasted.
+reading those rows was wasted. Rows that were stored before, for a window, go to the driver up to TRUSTED_BYTES of their
+files.
 
 The driver is by far the fastest writer even for a million rows (half the CPU time of the others on two cores), but it
 is one process for all sinks, so its share stays small. With a local master it is all there is: changes that it computes
@@ -36,7 +37,7 @@ from calve.clock import IdSource, Timer, untimed
 from calve.errors import CalveError
 from calve.model.checkpoint import SizeHint, SizeLimit
 from calve.model.files import WriteResult, WriteTarget
-from calve.spark.failures import CAUGHT, failure_of
+from calve.spark.failures import CAUGHT, failure_of, told_as
 from calve.spark.session import is_local, machine_memory
 from calve.write.changes import ArrowChanges, check_changes
 from calve.write.driver_writer import DriverWriter, write_rows
@@ -47,8 +48,13 @@ from calve.write.task_writer import TaskWriter
 DRIVER_ROWS = 500_000
 DRIVER_BYTES = 128 << 20
 PROBE_ROWS = 300_000
-_TRUSTED_BYTES = 32 << 20
-"""An estimate in bytes alone may be far off; a batch estimated below this is collected without counting rows."""
+TRUSTED_BYTES = 32 << 20
+"""An estimate in bytes alone may be far off; a batch estimated below this is collected without counting rows.
+
+For rows that were stored before it bounds their stored bytes.
+"""
+_DECODED = 4
+"""Bytes in memory for a stored byte, as a rule; values that repeat take many more."""
 _TASK_BYTES = 64 << 20
 _LARGEST_TASK_BYTES = 512 << 20
 _TASKS_PER_CORE = 4
@@ -66,9 +72,9 @@ def writers_for(layout: ChangeColumns, target: WriteTarget, size: SizeHint, core
     expected = _expected_bytes(layout, size)
     partitions = None if expected is None else tasks_for(expected, cores)
     large = NativeWriter(partitions) if _native(layout, target) else TaskWriter(partitions, _arrow_rows(layout))
-    if (size.rows or 0) > DRIVER_ROWS or (expected or 0) > DRIVER_BYTES:
+    if (size.rows or 0) > DRIVER_ROWS or (expected or 0) > DRIVER_BYTES or (size.stored or 0) > TRUSTED_BYTES:
         return (large,)
-    known = size.rows is not None or (expected is not None and expected <= _TRUSTED_BYTES)
+    known = size.rows is not None or (expected is not None and expected <= TRUSTED_BYTES)
     return DriverWriter(None if known else PROBE_ROWS), large
 
 
@@ -79,10 +85,10 @@ def tasks_for(size: int, cores: int) -> int:
 
 
 def fits_the_driver(size: SizeHint) -> bool:
-    """Whether a batch is known to fit into the driver's memory, whatever its columns are."""
+    """Whether a batch is expected to fit into the driver's memory, whatever its columns are."""
     if size.rows is not None:
-        return size.rows <= DRIVER_ROWS
-    return size.bytes is not None and size.bytes <= _TRUSTED_BYTES
+        return size.rows <= DRIVER_ROWS and (size.stored or 0) <= TRUSTED_BYTES
+    return size.bytes is not None and size.bytes <= TRUSTED_BYTES
 
 
 @contextmanager
@@ -102,8 +108,9 @@ def share_of_driver(size: SizeHint, context: SparkContext) -> Iterator[SizeLimit
 def _may_be_large(size: SizeHint) -> bool:
     """Whether a batch may have more rows, or bytes, than the driver usually takes; few bytes may be many rows."""
     if size.rows is None:
-        return (size.bytes or 0) > _TRUSTED_BYTES
-    return size.rows > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES
+        return (size.bytes or 0) > TRUSTED_BYTES
+    stored = _DECODED * (size.stored or 0)
+    return size.rows > DRIVER_ROWS or (size.bytes or 0) > DRIVER_BYTES or stored > TRUSTED_BYTES
 
 
 def largest_share(context: SparkContext) -> SizeLimit | None:
@@ -111,6 +118,19 @@ def largest_share(context: SparkContext) -> SizeLimit | None:
     if not is_local(context.master or ""):
         return None
     return SizeLimit(_LOCAL_SHARE * DRIVER_ROWS, max(DRIVER_BYTES, machine_memory() // _MEMORY_PARTS))
+
+
+def largest_batch(context: SparkContext, *, for_driver: bool) -> int:
+    """About how many bytes in memory a batch of a backlog should have.
+
+    A local driver reads what fits its share, if it can read it at all. Otherwise there are as many tasks as cores are
+    given, of the size that a task still handles well. Raises TransientError, TerminalError.
+    """
+    share = largest_share(context) if for_driver else None
+    if share is not None:
+        return share.bytes
+    with told_as("the cores could not be counted"):
+        return int(context.defaultParallelism) * _TASKS_PER_CORE * _LARGEST_TASK_BYTES
 
 
 def _native(layout: ChangeColumns, target: WriteTarget) -> bool:
@@ -122,7 +142,7 @@ def _native(layout: ChangeColumns, target: WriteTarget) -> bool:
 def _expected_bytes(layout: ChangeColumns, size: SizeHint) -> int | None:
     if size.bytes is not None:
         return size.bytes
-    return None if size.rows is None else size.rows * layout.row_width
+    return None if size.rows is None else max(size.rows * layout.row_width, size.stored or 0)
 
 
 def _arrow_rows(layout: ChangeColumns) -> int:

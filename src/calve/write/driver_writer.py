@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from calve.model.files import WriteResult, WriteTarget, WrittenFile
 from calve.spark.version import collected
@@ -38,15 +39,20 @@ class DriverWriter:
 
     def _collect(self, job: WriteJob) -> pa.Table:
         frame = job.frame if self.max_rows is None else job.frame.limit(self.max_rows + 1)
-        try:
-            changes = collected(frame)
-        except (PySparkException, Py4JError) as error:
-            if _RESULT_LIMIT in str(error):
-                raise BatchTooLarge from error
-            raise
+        changes = collect_within_limit(frame)
         if self.max_rows is not None and changes.num_rows > self.max_rows:
             raise BatchTooLarge
         return changes
+
+
+def collect_within_limit(frame: DataFrame) -> pa.Table:
+    """Collect the rows of a frame. Raises BatchTooLarge if they are more than Spark lets the driver have."""
+    try:
+        return collected(frame)
+    except (PySparkException, Py4JError) as error:
+        if _RESULT_LIMIT in str(error):
+            raise BatchTooLarge from error
+        raise
 
 
 def write_rows(

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import count
+from itertools import chain, count
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -38,11 +38,12 @@ from calve.reader.projection import Projection
 from calve.spark.failures import CAUGHT, failure_of, own_file_failure
 from calve.spark.sqltext import ident
 from calve.spark.tasks import TaskFailed, Tasks
-from calve.spark.version import collected, frame_of_rows
+from calve.spark.version import frame_of_rows
 from calve.storage.state import NewRecords, StateStore
 from calve.write.batch import fits_the_driver
 from calve.write.changes import ArrowChanges, check_changes
-from calve.write.job import layout_of
+from calve.write.driver_writer import collect_within_limit
+from calve.write.job import BatchTooLarge, layout_of
 from calve.write.timed import TimeRule, times_in_batch
 
 _FILE, _AT, _KIND = "_calve__file", "_calve__at", "_calve__kind"
@@ -57,6 +58,8 @@ _LISTED = T.StructType(
 )
 """Columns of a list of staged files."""
 _ROWS_PER_FILE = 1_000_000
+_BYTES_PER_FILE = 128 << 20
+"""In memory."""
 _FAILED = "the changes could not be staged"
 
 
@@ -90,7 +93,8 @@ def stage_batch(
 ) -> Staged:
     """Stage changes. `kind` describes them except for their columns, which come from `target`.
 
-    Raises BadRow, LateRow, or TransientError if a retry may succeed.
+    A frame may be computed more than once, so it has to produce the same rows every time. Raises BadRow, LateRow, or
+    TransientError if a retry may succeed.
     """
     layout = layout_of(given.columns, target)
     try:
@@ -102,7 +106,8 @@ def stage_batch(
         beside = T.StructType([field for field in behind if field.name != PROGRESS])  # not stored
         kind = replace(kind, columns=_columns_of(target), beside=beside.json())
         if fits_the_driver(size):
-            return replace(_stage(folder, [collected(changes)]), kind=kind)
+            with suppress(BatchTooLarge):  # its rows are few, and large
+                return replace(_stage(folder, [collect_within_limit(changes)]), kind=kind)
         plain = changes.toDF(*[f"c{i}" for i in range(len(changes.columns))])  # mapInArrow fails for names with a dot
         tasks = Tasks(_FAILED, partial(discard_staged, folder.store))
         parts = tasks.over(plain, partial(_stage_partition, folder, tuple(changes.columns)))
@@ -148,13 +153,14 @@ def _stage_partition(
 def _tables_per_file(batches: Iterator[pa.RecordBatch], columns: tuple[str, ...]) -> Iterator[pa.Table]:
     """Group batches into tables, one per file, bounded by what memory should hold."""
     waiting: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         waiting.append(batch.rename_columns(list(columns)))
         rows += batch.num_rows
-        if rows >= _ROWS_PER_FILE:
+        size += batch.nbytes
+        if rows >= _ROWS_PER_FILE or size >= _BYTES_PER_FILE:
             yield pa.Table.from_batches(waiting)
-            waiting, rows = [], 0
+            waiting, rows, size = [], 0, 0
     if rows:
         yield pa.Table.from_batches(waiting)
 
@@ -208,10 +214,15 @@ class StagedBatch:
         renamed = [f"{ident(*path)} as {ORDER_PREFIX}{i}" for i, path in enumerate(self._ordered_by)]
         return read.toDF(*[f.name for f in fields]).selectExpr(*others, *renamed, f"cast(null as string) as {BAD}")
 
-    def in_memory(self) -> ArrowChanges:
-        """All of them in memory. Raises what tasks raise that read them."""
+    def in_memory(self, most_bytes: int) -> ArrowChanges | None:
+        """All of them in memory; None if they take more bytes than that. Raises what tasks raise that read them."""
         names = [*(field.name for field in self._table), *(column.field.name for column in self._beside), _AT]
-        parts = [part.rename_columns(names) for file in self._files for part in self._reader.file(_Listed(*file))]
+        parts, size = list[pa.RecordBatch](), 0
+        for part in chain.from_iterable(self._reader.file(_Listed(*file)) for file in self._files):
+            parts.append(part.rename_columns(names))
+            size += part.nbytes
+            if size > most_bytes:
+                return None
         rows = pa.Table.from_batches(parts)
         orders = set(order_columns(names))
         kept = rows.select([name for name in names if name not in {*orders, _AT}])

@@ -191,22 +191,43 @@ def test_a_malformed_line_halts_the_sink_and_a_mended_file_lets_it_go_on(
     assert rows(tmp_path) == {1: "a", 2: "b"}
 
 
-def test_a_backlog_of_parquet_is_read_in_checkpoints_that_fit_a_share_of_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "in_memory"), [("parquet", 4), ("orc", 4), ("json", 1), ("csv", 1), ("text", 1)])
+def test_a_backlog_is_read_in_checkpoints_that_fit_a_share_of_memory(tmp_path: Path, form: str, in_memory: int) -> None:
     folder = tmp_path / "backlog"
     folder.mkdir()
     for number in range(5):
-        pq.write_table(pa.table({"id": [number]}), folder / f"{number}.parquet")
-    size = (folder / "0.parquet").stat().st_size
+        (folder / f"{number}.{form}").write_bytes(b"x" * 100)  # which nobody reads
+    share = 3 * in_memory * 100
 
     def taken(limit: int, *, whole: bool = False, most: int = 1000) -> int:
-        source = files(folder, format="parquet", schema="id BIGINT", max_files_per_checkpoint=most).open(
+        source = files(folder, format=form, schema="value STRING", max_files_per_checkpoint=most).open(
             LocalState(tmp_path / f"state{limit}{whole}{most}"), SystemClock()
         )
-        source.limit(limit)
+        source.limit(lambda: limit)
         source.next_end(None, whole=whole)
         return 5 - source.unread
 
-    assert taken(4 * 3 * size) == 3
-    assert taken(4 * 3 * size, most=2) == 2
-    assert taken(4 * 3 * size, whole=True) == 5
+    assert taken(share) == 3
+    assert taken(share - 1) == 2
+    assert taken(share, most=2) == 2
+    assert taken(share, whole=True) == 5
     assert taken(1) == 1, "there is always one"
+
+
+def test_a_checkpoint_that_was_begun_keeps_its_files_whatever_the_limit_is_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backlog"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.text").write_text(f"{number}")
+    limits = [3, 1]
+    source = files(folder, format="text").open(LocalState(tmp_path / "state"), SystemClock())
+    source.limit(lambda: limits[0])
+    end = source.next_end(None)
+    limits.pop(0)
+    again = files(folder, format="text").open(LocalState(tmp_path / "state"), SystemClock())
+    again.limit(lambda: limits[0])
+    assert [row["value"] for row in again.frame(spark, None, end).orderBy("value").collect()] == ["0", "1", "2"]
+    assert again.next_end(end) is not None
+    assert again.unread == 0

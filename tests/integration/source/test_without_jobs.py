@@ -1,16 +1,21 @@
 """Checkpoints that the driver converts itself: no Spark job runs, and the table is the same."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import calve
+from calve.model.checkpoint import SizeHint, SizeLimit
 from calve.model.spec import Debezium, Upsert
+from calve.pipeline import pipeline
+from calve.write import batch
 from tests.support.jobs import jobs_counted
 from tests.support.readers import duckdb_rows
 
@@ -93,3 +98,34 @@ def test_a_checkpoint_with_a_bad_record_is_left_to_spark_which_names_it(spark: S
     assert {row["id"] for row in rows} == {1, 2, 3}
     letters = duckdb_rows(lake.open().load_table("x.t_dead_letters").metadata_location)
     assert len(letters) == 1
+
+
+def test_a_window_takes_a_share_of_the_driver_or_is_left_to_spark_if_it_has_many_bytes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[SizeHint] = []
+
+    def noted(size: SizeHint, context: SparkContext) -> AbstractContextManager[SizeLimit]:
+        shared.append(size)
+        return batch.share_of_driver(size, context)
+
+    monkeypatch.setattr(pipeline, "share_of_driver", noted)
+    folder = tmp_path / "in"
+    put(folder, "json", 0, [upsert(1, "c", 0), upsert(2, "c", 1)])
+    lake = calve.connect(home=tmp_path / "home")
+    source = calve.files(folder, format="json", envelope=Upsert(("seq",), "op = 'd'", COLUMNS))
+    query = calve.sink(source, name="s", into=lake.table("x.t"), key=["id"]).start(commit_interval="1s")
+    try:
+        query.await_caught_up(60)
+        assert [size.rows for size in shared if size.stored] == [2]
+        shared.clear()
+        monkeypatch.setattr(batch, "TRUSTED_BYTES", 100)
+        with jobs_counted(spark) as jobs:
+            put(folder, "json", 1, [upsert(2, "d", 2), upsert(3, "c", 3)])
+            query.await_caught_up(60)
+        assert jobs[0] > 0
+        assert not [size for size in shared if size.stored]
+    finally:
+        query.stop()
+    rows = duckdb_rows(lake.open().load_table("x.t").metadata_location)
+    assert {row["id"] for row in rows} == {1, 3}

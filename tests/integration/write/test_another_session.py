@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from calve.model.checkpoint import Staged
 from calve.model.files import WriteResult
 from tests.integration.write.another_session import ROWS
 from tests.support.warm import WarmProcess
@@ -22,9 +23,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, warm_process: type[WarmProc
 
 
 @pytest.fixture
-def results(folder: Path) -> dict[str, WriteResult]:
-    loaded: dict[str, WriteResult] = pickle.loads((folder / "results").read_bytes())
-    return loaded
+def loaded(folder: Path) -> tuple[dict[str, WriteResult], Staged]:
+    found: tuple[dict[str, WriteResult], Staged] = pickle.loads((folder / "results").read_bytes())
+    return found
+
+
+@pytest.fixture
+def results(loaded: tuple[dict[str, WriteResult], Staged]) -> dict[str, WriteResult]:
+    return loaded[0]
 
 
 def check_rows(result: WriteResult) -> None:
@@ -46,3 +52,15 @@ def test_a_batch_that_the_driver_may_not_take_is_written_by_tasks(results: dict[
     check_rows(result)
     (file,) = result.data_files
     assert pq.read_metadata(local(file)).created_by.startswith("parquet-mr"), "it is Spark's own"
+
+
+def test_changes_that_the_driver_may_not_take_are_staged_by_tasks(
+    folder: Path, loaded: tuple[dict[str, WriteResult], Staged]
+) -> None:
+    _, staged = loaded
+    assert staged.rows == ROWS
+    assert len(staged.files) > 1, "one for each task"
+    files = sorted(path.relative_to(folder / "state").as_posix() for path in (folder / "state").rglob("*.parquet"))
+    assert files == sorted(staged.files), "and none of the attempt in the driver"
+    ids = [number for name in staged.files for number in pq.read_table(folder / "state" / name)["id"].to_pylist()]
+    assert sorted(ids) == list(range(ROWS))

@@ -16,6 +16,8 @@ from calve.model.spec import NoEnvelope, SinkSpec, TableName
 from calve.pipeline import start
 from calve.pipeline.monitor import report_start
 from calve.pipeline.start import Start
+from calve.source.files.definition import files
+from calve.storage.state import LocalState
 from calve.watch import reporter
 from calve.watch.status_files import read_status, status_file
 
@@ -52,6 +54,26 @@ def test_a_catalog_that_fails_half_way_leaves_no_sink_that_seems_to_start(
     assert status is not None
     assert (status.health, status.cause) == (Health.STALLED, "the catalog does not answer")
     assert status_file(tmp_path, "s") not in reporter._heart()._reporters, "nothing runs that could show a sign of life"
+
+
+@pytest.mark.parametrize(("master", "form"), [("local[1]", "json"), ("spark://a:7077", "json"), ("yarn", "parquet")])
+def test_a_backlog_of_large_files_is_read_in_checkpoints_that_tasks_handle_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, form: str
+) -> None:
+    made = begun(tmp_path, monkeypatch)
+    context = SimpleNamespace(master=master, defaultParallelism=1)
+    monkeypatch.setattr(made, "_spark", SimpleNamespace(sparkContext=context))
+    folder, size = tmp_path / "in", (900 << 20) // (4 if form == "parquet" else 1)
+    folder.mkdir()
+    for number in range(5):
+        with (folder / f"{number}.{form}").open("wb") as out:
+            out.truncate(size)  # takes no room
+    source = files(folder, format=form, schema="id BIGINT").open(LocalState(tmp_path / "state"), SystemClock())
+    made._feed(source)
+    first = source.next_end(None)
+    assert source.unread == 3, "two files have less than 2 GB"
+    source.next_end(first)
+    assert source.unread == 1
 
 
 @pytest.mark.parametrize("letters", [True, False])

@@ -15,7 +15,17 @@ from calve.errors import InvalidInput
 from calve.model.change import BAD, OP, ORDER_PREFIX
 from calve.model.checkpoint import UNKNOWN, SizeHint, SizeLimit
 from calve.model.files import WriteTarget
-from calve.write.batch import DRIVER_BYTES, DRIVER_ROWS, PROBE_ROWS, share_of_driver, writers_for
+from calve.write.batch import (
+    DRIVER_BYTES,
+    DRIVER_ROWS,
+    PROBE_ROWS,
+    TRUSTED_BYTES,
+    fits_the_driver,
+    largest_batch,
+    largest_share,
+    share_of_driver,
+    writers_for,
+)
 from calve.write.driver_writer import DriverWriter
 from calve.write.job import ChangeColumns, Writer, layout_of
 from calve.write.native_writer import NativeWriter
@@ -48,6 +58,18 @@ def test_a_large_flat_batch_is_written_by_spark() -> None:
 
 def test_few_rows_of_many_bytes_do_not_go_to_the_driver() -> None:
     assert isinstance(chosen(SizeHint(rows=10, bytes=DRIVER_BYTES + 1))[0], NativeWriter)
+
+
+def test_few_rows_of_many_stored_bytes_do_not_go_to_the_driver() -> None:
+    many, few = (SizeHint(rows=10, stored=stored) for stored in (TRUSTED_BYTES + 1, TRUSTED_BYTES))
+    assert not fits_the_driver(many)
+    assert isinstance(chosen(many)[0], NativeWriter)
+    assert fits_the_driver(few)
+    assert isinstance(chosen(few)[0], DriverWriter)
+
+
+def test_as_many_tasks_as_stored_bytes_need_write_few_rows() -> None:
+    assert chosen(SizeHint(rows=10, stored=4 << 30), cores=2) == (NativeWriter(8),)
 
 
 def test_nested_columns_are_written_by_tasks() -> None:
@@ -114,3 +136,24 @@ def test_a_batch_of_few_bytes_and_unknown_rows_may_be_a_large_one() -> None:
     local = cast("SparkContext", SimpleNamespace(master="local[2]"))
     with share_of_driver(SizeHint(bytes=44 << 20), local) as share:  # a million narrow rows, for example
         assert share.rows > DRIVER_ROWS
+
+
+def test_a_backlog_is_cut_by_what_the_driver_may_take_or_else_by_what_tasks_handle_well() -> None:
+    local, cluster = (
+        cast("SparkContext", SimpleNamespace(master=master, defaultParallelism=cores))
+        for master, cores in (("local[2]", 2), ("spark://a:7077", 64))
+    )
+    share = largest_share(local)
+    assert share is not None
+    assert largest_batch(local, for_driver=True) == share.bytes
+    assert largest_batch(local, for_driver=False) == 4 << 30
+    assert largest_batch(cluster, for_driver=True) == largest_batch(cluster, for_driver=False) == 128 << 30
+
+
+def test_a_window_whose_stored_bytes_may_be_many_in_memory_is_a_large_one() -> None:
+    local = cast("SparkContext", SimpleNamespace(master="local[2]"))
+    large, small = SizeHint(rows=10, stored=TRUSTED_BYTES), SizeHint(rows=10, stored=1 << 20)
+    with share_of_driver(large, local) as first, share_of_driver(large, local) as second:
+        assert first.bytes > second.bytes
+    with share_of_driver(small, local) as share:
+        assert share == SizeLimit(DRIVER_ROWS, DRIVER_BYTES)

@@ -160,15 +160,20 @@ class FileSource:
         """Number of files up to the last places."""
         self._needed: Needed = _all_of_them
         self._left_out: set[str] = set()
-        self._most_bytes: int | None = None
+        self._most_bytes: Callable[[], int] | None = None
 
     def narrow(self, needed: Needed) -> None:
         """Read only the files of a checkpoint that `needed` selects: no row of the others would become a change."""
         self._needed = needed
 
-    def limit(self, size: int) -> None:
-        """Let checkpoints of Parquet files have at most about so many bytes in memory, if there is more to read."""
-        self._most_bytes = size if self._definition.typed else None
+    def limit(self, most_bytes: Callable[[], int]) -> None:
+        """Let a checkpoint have at most about so many bytes in memory, if there is more to read: asked for each one."""
+        self._most_bytes = most_bytes
+
+    @property
+    def typed(self) -> bool:
+        """Whether its files are typed, so that the driver may read large ones."""
+        return self._definition.typed
 
     @property
     def name(self) -> str:
@@ -229,8 +234,8 @@ class FileSource:
         files = files[: self._definition.max_files]
         if self._most_bytes is None or len(files) < 2:
             return files
-        sizes = accumulate(self._in_memory(file.size) for file in files)
-        return files[: max(1, sum(size <= self._most_bytes for size in sizes))]
+        most, sizes = self._most_bytes(), accumulate(self._in_memory(file.size) for file in files)
+        return files[: max(1, sum(size <= most for size in sizes))]
 
     def begin(self) -> Offsets:
         return None

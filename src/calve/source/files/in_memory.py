@@ -3,11 +3,15 @@
 Of Parquet only files whose columns have exactly the types of the source, so that nothing depends on Spark's rules of
 conversion; of JSON few lines, without compression. Everything else is left to Spark, which also reports files that
 cannot be read: functions of this module return None then.
+
+A footer states the size of rows as they are encoded, and values that repeat take many times that in memory. So what
+rows take is counted while they are read, and no more is read once it is too much.
 """
 
 import codecs
+import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -25,6 +29,10 @@ MOST_FILES = 1000
 _FILES_AT_ONCE = 64
 """Open at the same time."""
 _THREADS = 8
+_ROWS_AT_ONCE = 1 << 18
+"""Row groups of a file with no more rows together are read at once; a larger one alone."""
+_ROW_BYTES = 256
+"""What a row is expected to take in memory until wider ones were read."""
 _MOST_LINES = 5_000
 """Python code converts them one by one, and blocks all other sinks meanwhile."""
 _MOST_JSON_BYTES = 4 << 20
@@ -43,32 +51,104 @@ def read_parquet(
     wanted = arrow_schema_of(records)
     if len(files) > MOST_FILES or sum(file.size for file in files) > limit.bytes:
         return None
-    parts: list[pa.Table] = []
+    room, parts = _Room(limit), list[pa.Table]()
     with ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
         for start in range(0, len(files), _FILES_AT_ONCE):
-            room = SizeLimit(limit.rows - sum(p.num_rows for p in parts), limit.bytes - sum(p.nbytes for p in parts))
-            found = _read_together(store, files[start : start + _FILES_AT_ONCE], (wanted, room), pool)
+            found = _read_together(store, files[start : start + _FILES_AT_ONCE], wanted, room, pool)
             if found is None:
                 return None
             parts += found
-    return pa.concat_tables(parts)
+    return pa.concat_tables(parts) if parts else wanted.empty_table()
 
 
 def _read_together(
-    store: fs.FileSystem, files: Sequence[KnownFile], what: tuple[pa.Schema, SizeLimit], pool: ThreadPoolExecutor
+    store: fs.FileSystem, files: Sequence[KnownFile], wanted: pa.Schema, room: "_Room", pool: ThreadPoolExecutor
 ) -> list[pa.Table] | None:
-    wanted, limit = what
     try:
         with ExitStack() as opened:
             sources = [opened.enter_context(store.open_input_file(file.path)) for file in files]
             found = list(pool.map(pq.ParquetFile, sources))
-            if not all(_fits(file, wanted) for file in found) or not _is_within(limit, [f.metadata for f in found]):
+            if not all(_fits(file, wanted) for file in found) or not _may_fit([f.metadata for f in found], room.left):
                 return None
-            parts = list(pool.map(lambda file: file.read(columns=wanted.names, use_threads=True), found))
-            # Each on its own: files may differ in how their writers had values in memory, and in what may be null.
-            return [part.select(wanted.names).replace_schema_metadata().cast(wanted) for part in parts]
+            files_read = list(pool.map(lambda file: _read_file(file, wanted, room), found))
     except (OSError, pa.ArrowException):
         return None
+    return None if room.is_exceeded else [part for parts in files_read for part in parts]
+
+
+def _read_file(file: pq.ParquetFile, wanted: pa.Schema, room: "_Room") -> list[pa.Table]:
+    """The rows of a file; not all of them if there is no room for more."""
+    parts: list[pa.Table] = []
+    for groups, rows in _groups_at_once(file.metadata):
+        if not room.enter(rows):
+            break
+        size = 0
+        try:
+            part = file.read_row_groups(groups, columns=wanted.names, use_threads=True)
+            # Each on its own: files may differ in how their writers had values in memory, and in what may be null.
+            parts.append(part.select(wanted.names).replace_schema_metadata().cast(wanted))
+            size = parts[-1].nbytes
+        finally:
+            room.leave(rows, size)
+    return parts
+
+
+def _groups_at_once(footer: pq.FileMetaData) -> Iterator[tuple[list[int], int]]:
+    """The row groups that are read together, and how many rows they have; none without rows."""
+    groups, rows = list[int](), 0
+    for number in range(footer.num_row_groups):
+        more = footer.row_group(number).num_rows
+        if rows and rows + more > _ROWS_AT_ONCE:
+            yield groups, rows
+            groups, rows = [], 0
+        groups.append(number)
+        rows += more
+    if rows:
+        yield groups, rows
+
+
+class _Room:
+    """The memory that rows may still take, for threads that each read a part of them at a time.
+
+    They read no more at the same time than is expected to fit, by the widest rows so far; but always one part.
+    """
+
+    def __init__(self, limit: SizeLimit) -> None:
+        self._left = limit
+        self._reading = 0
+        """Rows that are being read."""
+        self._row_bytes: float = _ROW_BYTES
+        self._changed = threading.Condition()
+
+    @property
+    def left(self) -> SizeLimit:
+        """What those that were read have left."""
+        return self._left
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether those that were read take too much."""
+        return self._left.bytes < 0
+
+    def enter(self, rows: int) -> bool:
+        """Wait until so many rows may be read; False if no more may be."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_exceeded or self._is_free_for(rows))
+            if self.is_exceeded:
+                return False
+            self._reading += rows
+            return True
+
+    def _is_free_for(self, rows: int) -> bool:
+        return not self._reading or (self._reading + rows) * self._row_bytes <= self._left.bytes
+
+    def leave(self, rows: int, size: int) -> None:
+        """Note that these rows were read, and how many bytes they take."""
+        with self._changed:
+            self._reading -= rows
+            self._left = SizeLimit(self._left.rows - rows, self._left.bytes - size)
+            self._row_bytes = max(self._row_bytes, size / rows)
+            self._changed.notify_all()
 
 
 def read_json_lines(store: fs.FileSystem, files: Sequence[KnownFile], limit: SizeLimit) -> pa.Table | None:
@@ -120,7 +200,7 @@ def _has_same_values(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(found == wanted)
 
 
-def _is_within(limit: SizeLimit, footers: Sequence[pq.FileMetaData]) -> bool:
-    """Whether the rows, and their bytes without compression, are few enough."""
+def _may_fit(footers: Sequence[pq.FileMetaData], limit: SizeLimit) -> bool:
+    """Whether the rows, and their bytes as they are encoded, are few enough."""
     size = sum(footer.row_group(i).total_byte_size for footer in footers for i in range(footer.num_row_groups))
     return bool(size <= limit.bytes and sum(footer.num_rows for footer in footers) <= limit.rows)
