@@ -2,18 +2,21 @@
 
 Caches take bytes from one budget and give them back when they drop something, or when their sink is gone. Whoever comes
 first gets them: a cache that finds none left works without, which costs time and never the result. `CALVE_CACHE_MEMORY`
-sets the budget of a process; it is read when the first sink starts.
+sets the budget of a process; it is read when the first sink starts. What lookups read and do not keep takes as many
+bytes again at most, for a moment.
 """
 
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from threading import RLock
+from threading import Condition, Lock, RLock
 
-from calve.spark.session import machine_memory
+from calve.spark.session import machine_cpus, machine_memory
 from calve.sql.values import parse_size
 
-THREADS = os.cpu_count() or 1
+THREADS = machine_cpus()
 """Threads of one lookup; numpy and Arrow work in them without holding the interpreter."""
 _LEAST, _MOST = 256 << 20, 4 << 30
 _PART = 12
@@ -32,6 +35,8 @@ class MemoryBudget:
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
         self._lock = RLock()  # the garbage collector may give back the share of a cache while this thread holds it
+        self._read = 0
+        self._read_less = Condition()
 
     @property
     def most(self) -> int:
@@ -48,6 +53,22 @@ class MemoryBudget:
         share = MemoryShare(self)
         weakref.finalize(owner, share.give_all)
         return share
+
+    @contextmanager
+    def reading(self, size: int) -> Iterator[None]:
+        """Read so many bytes in the block, beside those of shares; wait until all reads together fit into the budget.
+
+        A read that is larger than the budget waits until it is alone, so no thread may begin one within another.
+        """
+        with self._read_less:
+            self._read_less.wait_for(lambda: not self._read or self._read + size <= self._most)
+            self._read += size
+        try:
+            yield
+        finally:
+            with self._read_less:
+                self._read -= size
+                self._read_less.notify_all()
 
     def grow(self, size: int) -> bool:
         """Take bytes, or none if there are not enough left."""

@@ -1,25 +1,36 @@
 """The memory that caches of all sinks of a process share."""
 
 import gc
+import os
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyroaring import BitMap64
 
 from calve.errors import InvalidInput
+from calve.iceberg.files.position_deletes import RowPositions
 from calve.iceberg.files.vectors import DeletedRows
 from calve.keylookup.index.parts import Parts
+from calve.model.checkpoint import canonical_offsets
 from calve.model.scan import ScanFile
+from calve.reader import resources
 from calve.reader.key_positions import KeyMemory, MemoryLimits, RowFlags
 from calve.reader.resources import CACHE_MEMORY, MemoryBudget, memory_on, process_memory
 from calve.spark import session
-from calve.spark.session import machine_memory
+from calve.spark.session import machine_cpus, machine_memory
 from calve.storage.state import LocalState
+from calve.view.totals import ManyTotals, TotalsAt, TotalsLimits, ViewTotals
 from tests.unit.keylookup.test_index_parts import entries_of
+from tests.unit.view.test_totals_tasks import identity, rows_of
 
 GB = 1 << 30
+LONG = 30.0
 
 
 def test_caches_share_one_budget_and_give_back_what_they_drop(tmp_path: Path) -> None:
@@ -104,6 +115,28 @@ def test_the_limit_of_a_container_counts_as_the_memory_of_the_machine(
     new.unlink()
     old.write_text(f"{2 * GB}\n")
     assert machine_memory() == 2 * GB
+
+
+def test_a_container_has_the_cpus_of_its_quota_and_not_those_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    new, quota, period = tmp_path / "cpu.max", tmp_path / "cpu.cfs_quota_us", tmp_path / "cpu.cfs_period_us"
+    monkeypatch.setattr(session, "_CPU_QUOTAS", ((new,), (quota, period)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: frozenset(range(64)))
+    assert machine_cpus() == 64
+    new.write_text("max 100000\n")
+    quota.write_text("-1\n")
+    period.write_text("100000\n")
+    assert machine_cpus() == 64, "neither is a limit"
+    new.write_text("250000 100000\n")
+    assert machine_cpus() == 3
+    new.unlink()
+    quota.write_text("50000\n")
+    assert machine_cpus() == 1
+    quota.write_text("800000\n")
+    assert machine_cpus() == 8
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: frozenset({3, 5}))
+    assert machine_cpus() == 2
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 1000])
