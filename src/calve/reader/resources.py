@@ -89,9 +89,17 @@ UNBOUNDED = MemoryBudget(1 << 62)
 """For caches with limits of their own, in tests."""
 
 
-@cache
+_first = Lock()
+
+
 def process_memory() -> MemoryBudget:
     """The budget of this process. Raises InvalidInput if it is set, and not to a size."""
+    with _first:  # sinks that start at once would get a budget each
+        return _process_memory()
+
+
+@cache
+def _process_memory() -> MemoryBudget:
     given = os.environ.get(CACHE_MEMORY, "")
     return MemoryBudget(parse_size(given) if given else memory_on(machine_memory()))
 

@@ -88,6 +88,29 @@ def test_all_sinks_of_a_process_get_the_same_budget() -> None:
     assert process_memory() is process_memory()
 
 
+def test_sinks_that_start_at_once_get_the_same_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = 8
+
+    def give_way() -> int:
+        return sum(1 for _ in range(1000)) * GB
+
+    def first(start: threading.Barrier) -> MemoryBudget:
+        start.wait(LONG)
+        return process_memory()
+
+    monkeypatch.setattr(resources, "machine_memory", give_way)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in range(20):
+                monkeypatch.setattr(resources, "_process_memory", cache(resources._process_memory.__wrapped__))
+                budgets = list(pool.map(first, [threading.Barrier(threads)] * threads))
+                assert all(budget is budgets[0] for budget in budgets)
+    finally:
+        sys.setswitchinterval(before)
+
+
 @pytest.mark.parametrize(("machine", "caches"), [(GB, GB // 4), (24 * GB, 2 * GB), (512 * GB, 4 * GB)])
 def test_caches_take_a_twelfth_of_the_memory_within_bounds(machine: int, caches: int) -> None:
     assert memory_on(machine) == caches
@@ -95,10 +118,11 @@ def test_caches_take_a_twelfth_of_the_memory_within_bounds(machine: int, caches:
 
 def test_the_budget_of_a_process_can_be_set_and_must_be_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_MEMORY, "300MB")
-    assert process_memory.__wrapped__().most == 300_000_000
+    monkeypatch.setattr(resources, "_process_memory", resources._process_memory.__wrapped__)
+    assert process_memory().most == 300_000_000
     monkeypatch.setenv(CACHE_MEMORY, "much")
     with pytest.raises(InvalidInput, match='"much" is not a size'):
-        process_memory.__wrapped__()
+        process_memory()
 
 
 def test_the_limit_of_a_container_counts_as_the_memory_of_the_machine(
