@@ -130,6 +130,11 @@ class IndexedSearch:
         self._index.adopt(runs)
         self._ahead += tuple(runs)
 
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more."""
+        self._ahead = ()
+        self._index.close()
+
     def _look_up(self, scan: KeyScan, base: IndexBase, keys: Keys, search: "_Search") -> IndexAnswer:
         self._asked_before = True
         before = self._index.opened(base)

@@ -165,10 +165,18 @@ class KeyMemory:
                 self._room.give(size)
                 self._forget_deleted(known.gone)
 
+    def close(self) -> None:
+        """Forget everything, and remember nothing any more."""
+        with self._lock:
+            self._room.close()
+            self._limits = NOTHING_KEPT
+            self._known, self._written, self._vectors = {}, {}, {}
+            self._key_bytes = self._deleted_rows = self._positions = 0
+
     def of(self, path: str) -> _Known:
         """What is known of a file."""
         with self._lock:
-            return self._known.setdefault(path, _Known())
+            return _Known() if self._room.closed else self._known.setdefault(path, _Known())
 
     def wrote(self, path: str, contents: Sequence[RowPositions]) -> None:
         """Remember a position delete file that was just written, if there is room."""

@@ -1,6 +1,6 @@
 """The memory and the threads that lookups of keys and totals of views use, in one place for all sinks of a process.
 
-Caches take bytes from one budget and give them back when they drop something, or when their sink is gone. Whoever comes
+Caches take bytes from one budget and give them back when they drop something, or when their sink ends. Whoever comes
 first gets them: a cache that finds none left works without, which costs time and never the result. `CALVE_CACHE_MEMORY`
 sets the budget of a process; it is read when the first sink starts. What lookups read and do not keep takes as many
 bytes again at most, for a moment.
@@ -49,7 +49,7 @@ class MemoryBudget:
         return self._taken
 
     def share(self, owner: object) -> "MemoryShare":
-        """What one cache has of it; given back when the cache itself, `owner`, is gone."""
+        """What one cache has of it; given back when it is closed, or the cache itself, `owner`, is gone."""
         share = MemoryShare(self)
         weakref.finalize(owner, share.give_all)
         return share
@@ -116,19 +116,27 @@ class MemoryShare:
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
         self.taken = 0
+        self.closed = False
+        """Whether nothing can be taken any more."""
 
     def take(self, size: int) -> bool:
         """Take bytes; False, and none taken, if there are not enough left."""
-        if not self._budget.grow(size):
+        if self.closed or not self._budget.grow(size):
             return False
         self.taken += size
         return True
 
     def give(self, size: int) -> None:
-        """Give some of the bytes back."""
-        self._budget.shrink(size)
-        self.taken -= size
+        """Give some of the bytes back; a closed share has none."""
+        if not self.closed:
+            self._budget.shrink(size)
+            self.taken -= size
 
     def give_all(self) -> None:
         """Give everything back."""
         self.give(self.taken)
+
+    def close(self) -> None:
+        """Give everything back, and take nothing any more: the sink of the cache has ended."""
+        self.give_all()
+        self.closed = True

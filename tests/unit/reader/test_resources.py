@@ -65,6 +65,41 @@ def test_what_is_remembered_of_files_comes_from_the_same_budget() -> None:
     assert budget.taken == 16
 
 
+def test_closed_caches_hold_nothing_and_keep_nothing_any_more(tmp_path: Path) -> None:
+    entries, _ = entries_of(list(range(1000)))
+    budget, file = MemoryBudget(GB), ScanFile("d", 1, 9, 1)
+    parts, memory = Parts(LocalState(tmp_path), budget), KeyMemory(MemoryLimits(GB, GB, GB), budget)
+    known, column = memory.of(file.path), pa.chunked_array([pa.array(range(9))])
+    for closed in (False, True):
+        part = parts.put(f"{closed}", entries)
+        assert len(parts.whole(part)) == 1000
+        memory.wrote("p", [RowPositions(file, np.array([1]))])
+        memory.wrote_vector("v", DeletedRows(file, BitMap64([3]), added=np.array([3])), 8)
+        memory.wrote_ids(f"ids {closed}", np.arange(9))
+        memory.keep_columns(known, (int(closed), (1,)), {1: column})
+        assert (budget.taken == 0) == closed
+        parts.close()
+        memory.close()
+        assert budget.taken == 0
+    assert memory.written_in("p") is None
+    assert not memory.knows_ids("ids False")
+    del parts, memory
+    gc.collect()
+    assert budget.taken == 0, "nothing is given back twice"
+
+
+def test_totals_of_a_view_whose_run_has_ended_hold_nothing_and_are_left_in_the_store(tmp_path: Path) -> None:
+    budget, rows = MemoryBudget(GB), rows_of(range(500))
+    totals = ViewTotals(LocalState(tmp_path), "v", limits=TotalsLimits(budget, small=10))
+    totals.record(identity(0, 1), rows, TotalsAt(rows, ""), epoch=1)
+    assert budget.taken
+    totals.close()
+    assert not budget.taken
+    totals.record(identity(1, 2), rows, TotalsAt(rows, ""), epoch=1)
+    assert isinstance(totals.at(canonical_offsets(2), rows.schema), ManyTotals)
+    assert not budget.taken
+
+
 def test_a_cache_may_be_collected_while_its_budget_is_changed(tmp_path: Path) -> None:
     budget = MemoryBudget(1000)
     caches = [Parts(LocalState(tmp_path), budget)]

@@ -1,6 +1,7 @@
 """The index of one sink: opened by the name in the table, queried, extended, published under a new name.
 
 Only the committer's thread calls it; merges run in a separate thread, and the next publication uses their results.
+Whoever ends the run closes it.
 Reading and writing may raise TransientError; damage never raises: damaged parts are skipped, logged, and rebuilt from
 the data files.
 """
@@ -93,6 +94,11 @@ class KeyIndex:
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed later; None until they are listed."""
+
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more. A merge that still runs ends, and its result is removed."""
+        self._opened = self._merging = None
+        self._parts.close()
 
     @property
     def store(self) -> StateStore:
@@ -236,11 +242,14 @@ class KeyIndex:
             faults.reached("index.merge.before")
             spark = by_tasks(merging.merge.rows)
             if spark is None:
-                merging.result = merging.merge.run(self._parts, self._fresh)
+                result = merging.merge.run(self._parts, self._fresh)
             else:
                 result = merging.merge.run_by_tasks(self._store, f"{_PARTS}/{self._ids.new_id()}", spark)
                 self.adopt([result])
+            if self._merging is merging:
                 merging.result = result
+            else:  # closed meanwhile: nobody publishes it
+                self.remove([result])
             faults.reached("index.merge.after")
         except (CalveError, DamagedIndex) as error:
             _log.warning("runs of the key index could not be merged: %s", error)

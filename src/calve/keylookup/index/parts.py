@@ -196,6 +196,12 @@ class Parts:
             for name in self._footers.keys() - names:
                 del self._footers[name]
 
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more. A thread that still reads or writes parts may go on."""
+        with self._lock:
+            self._room.close()
+            self._whole, self._footers = {}, {}
+
     def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
         """The places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
         low, high = np.searchsorted(keys.hashes, np.array([part.low, part.high], np.uint64), "left")
@@ -239,7 +245,8 @@ class Parts:
         words = np.frombuffer(data, "<u8").astype(np.uint64)
         found = words[: part.pages], words[part.pages :]
         with self._lock:
-            self._footers[part.name] = found
+            if not self._room.closed:
+                self._footers[part.name] = found
         return found
 
     def _read(self, part: Part, pages: Numbers) -> Entries:
