@@ -6,10 +6,12 @@ Reading and writing may raise TransientError; damage never raises: damaged parts
 the data files.
 """
 
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,6 +96,8 @@ class KeyIndex:
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed later; None until they are listed."""
+        self._failed: set[str] = set()
+        """What the names of parts of failed jobs begin with, of which a task may still run."""
 
     def close(self) -> None:
         """Give the memory back, and keep nothing any more. A merge that still runs ends, and its result is removed."""
@@ -144,13 +148,14 @@ class KeyIndex:
 
     def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
         """As `take_in`, for files that are not in the table yet: `adopt` the runs once they are. For any thread."""
-        if self._apart is not None and sum(file.rows for file in files) > APART_ROWS:
-            work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
-            return self._apart(partial(work.runs, files, "0"))
-        return tuple(
-            run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
-            for built in build(reader, files)
-        )
+        with self._removed_on_failure() as stem:
+            if self._apart is not None and sum(file.rows for file in files) > APART_ROWS:
+                work = BuildTasks(reader.target, reader.key_ids, self._store, stem)
+                return self._apart(partial(work.runs, files, "0"))
+            names = (f"{stem}-{number}" for number in itertools.count())
+            return tuple(
+                run_of(built, lambda entries: self._parts.put(next(names), entries)) for built in build(reader, files)
+            )
 
     def adopt(self, runs: Sequence[Run]) -> None:
         """Keep prepared runs as long as a manifest names them, and remove them afterwards."""
@@ -171,8 +176,8 @@ class KeyIndex:
     def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
         """As `take_in`, in Spark tasks, which write the parts themselves."""
         faults.reached("index.before")
-        work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
-        runs = index_by_tasks(work, files, spark)
+        with self._removed_on_failure() as stem:
+            runs = index_by_tasks(BuildTasks(reader.target, reader.key_ids, self._store, stem), files, spark)
         self.adopt(runs)
         return runs
 
@@ -218,6 +223,9 @@ class KeyIndex:
         One attempt lists what older runs left; a later one removes it. The later attempt loaded the table after the
         listing and saw that this run holds the fence, so nothing in the list belongs to a successor.
         """
+        failed = frozenset(self._failed)
+        if failed and not self._remove_parts_of(failed):
+            self._failed -= failed
         if self._merging is not None:
             return
         kept = {base.reference, manifest.name}
@@ -244,7 +252,8 @@ class KeyIndex:
             if spark is None:
                 result = merging.merge.run(self._parts, self._fresh)
             else:
-                result = merging.merge.run_by_tasks(self._store, f"{_PARTS}/{self._ids.new_id()}", spark)
+                with self._removed_on_failure() as stem:
+                    result = merging.merge.run_by_tasks(self._store, stem, spark)
                 self.adopt([result])
             if self._merging is merging:
                 merging.result = result
@@ -265,6 +274,32 @@ class KeyIndex:
         if result is None or not after or not set(inputs) <= set(runs):
             return list(runs)
         return [result, *(run for run in runs if run not in inputs)]
+
+    @contextmanager
+    def _removed_on_failure(self) -> Iterator[str]:
+        """What the names of a job's parts begin with; if the job fails they are removed, since nothing names them.
+
+        A task that is lost reports nothing, and one that still runs may write a part later: `tidy` looks again.
+        """
+        stem = f"{_PARTS}/{self._ids.new_id()}"
+        try:
+            yield stem
+        except BaseException:
+            self._failed.add(stem)
+            self._remove_parts_of(frozenset(self._failed))
+            raise
+
+    def _remove_parts_of(self, stems: Collection[str]) -> bool:
+        """Remove the parts of failed jobs; False if there were none."""
+        begins = tuple(f"{stem}-" for stem in stems)
+        try:
+            found = [name for name in self._store.list(_PARTS) if name.startswith(begins)]
+            for name in found:
+                self._store.delete(name)
+        except TransientError as error:
+            _log.warning("parts of the key index that were not finished could not be removed: %s", error.primary)
+            return True
+        return bool(found)
 
     def _fresh(self) -> str:
         name = f"{_PARTS}/{self._ids.new_id()}"
