@@ -263,6 +263,21 @@ class KeyMemory:
         self._keep_deleted(known, gone)
         return gone.rows
 
+    def unread_deletes(self, files: Iterable[ScanFile]) -> int:
+        """The rows of all position delete files that `deleted` would have to read for some files."""
+        unread: dict[str, int] = {}
+        with self._lock:
+            for file in files:
+                known = self._known.get(file.path)
+                applied = known.gone.applied if known is not None and known.gone is not None else set[ContentId]()
+                if not applied <= {d.id for d in file.deletes}:
+                    applied = set()
+                for delete in file.deletes:
+                    is_known = delete.id in applied or delete.path in self._written
+                    if delete.kind is DeleteKind.POSITION and not is_known:
+                        unread[delete.path] = delete.rows
+        return sum(unread.values())
+
     def _positions_in(self, delete: DeleteFile, path: str, deletes: TaskDeletes) -> Positions:
         if delete.kind is DeleteKind.VECTOR:
             return positions_of(self.rows_in(delete, deletes))

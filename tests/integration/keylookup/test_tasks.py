@@ -13,6 +13,7 @@ from calve.model.spec import KeyIndexUse
 from calve.storage.state import LocalState
 from tests.support.dying import DyingState
 from tests.support.foreign import Row, in_order
+from tests.support.jobs import jobs_counted
 from tests.support.keyed import KeyedTable
 from tests.support.lineage import check_batch, lineage_of
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
@@ -129,6 +130,26 @@ def test_parts_of_the_key_index_that_killed_tasks_merged_do_not_stay(
     own = table.resolver._index._index._written
     assert own is not None
     assert set(table.state.list("parts")) <= own, "what the driver wrote, and removes when nothing names it"
+    table.close()
+
+
+def test_tasks_look_up_keys_where_the_driver_would_have_to_read_many_deletes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], session=lambda: spark, index=KeyIndexUse.ON)
+    limits, rows = IndexLimits(deletes=5), rows_with(*range(20))
+    table.resolver = table.new_resolver(index_limits=limits)
+    for changed in (rows, rows, rows[:10]):
+        table.apply([table.data(changed)], changed)
+    state, keys = table.iceberg.load(), table.keys(rows)
+    found, jobs = [], []
+    for resolver in (table.resolver, table.new_resolver(index_limits=limits), table.new_resolver()):
+        with jobs_counted(spark) as counted:
+            found.append(places(table, resolver.resolve(state, keys, "compared")))
+        jobs.append(counted[0] > 0)
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 20
+    assert jobs == [False, True, False], "the driver remembers what it has deleted itself"
     table.close()
 
 

@@ -201,7 +201,7 @@ class KeyIndex:
         deleted: Callable[[Collection[str]], Mapping[str, RowFlags]],
         by_tasks: Callable[[int], SparkSession | None],
     ) -> None:
-        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths.
+        """Start a merge if there are many runs. `deleted` returns rows that are deleted in files at some paths.
 
         `by_tasks` gets the number of entries, and returns the session whose tasks merge them; None for a thread.
         """
