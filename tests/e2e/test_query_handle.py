@@ -8,7 +8,8 @@ from pyspark.sql import SparkSession
 
 import calve
 from calve import faults
-from calve.errors import TransientError
+from calve.errors import TerminalError, TransientError
+from calve.reader.resources import MemoryBudget
 
 
 def test_leaving_the_context_stops_the_sink_and_the_handle_says_what_happened(
@@ -29,6 +30,36 @@ def test_leaving_the_context_stops_the_sink_and_the_handle_says_what_happened(
     with pytest.raises(ZeroDivisionError), again.start() as other:
         _ = 1 // 0
     assert not other.active
+
+
+def test_a_sink_that_failed_holds_no_memory_of_others_although_its_handle_is_kept(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.version
+    budget, taken = MemoryBudget(1 << 30), list[int]()
+
+    def fail(point: str) -> None:
+        if point == "resolve.before":
+            taken.append(budget.taken)
+            if budget.taken:
+                raise TerminalError("the table is broken")
+
+    monkeypatch.setattr("calve.pipeline.start.process_memory", lambda: budget)
+    monkeypatch.setattr(faults, "_hook", fail)
+    lake = calve.connect(home=tmp_path)
+    changes = calve.orders(rows=20, changes=80, per_checkpoint=20)
+    sink = calve.sink(changes, name="orders", into=lake.table("shop.orders"), key=["id"])
+    query = sink.start()
+    with pytest.raises(TerminalError, match="the table is broken") as caught:
+        query.await_termination(60)
+    assert taken[-1] > 0
+    assert caught.value is query.failure
+    assert budget.taken == 0
+    monkeypatch.setattr(faults, "_hook", None)
+    with sink.start() as again:
+        again.await_caught_up(60)
+        assert budget.taken > 0
+    assert budget.taken == 0
 
 
 def test_waiting_for_a_streaming_query_ends_when_time_runs_out(

@@ -24,7 +24,7 @@ from calve.model.frontier import Frontier
 from calve.model.progress import Fence, Progress
 from calve.model.spec import KeyIndexUse, WriteOptions
 from calve.model.table import Proposal
-from calve.reader.resources import UNBOUNDED
+from calve.reader.resources import UNBOUNDED, MemoryBudget
 from calve.storage.state import LocalState
 from calve.write.row_ids import RowIdWriter
 from tests.support.foreign import SINK, ForeignTable, Row
@@ -68,13 +68,17 @@ class KeyedTable(ForeignTable):
         self.has_equality_deletes = False
 
     def new_resolver(
-        self, use: KeyIndexUse | None = None, index_limits: IndexLimits = WORTHWHILE, apart: Apart | None = None
+        self,
+        use: KeyIndexUse | None = None,
+        index_limits: IndexLimits = WORTHWHILE,
+        apart: Apart | None = None,
+        memory: MemoryBudget = UNBOUNDED,
     ) -> PositionResolver:
         """Create the resolver of a new process, without the memory of the last one. Merges run at once."""
-        runs = KeyIndex(self.state, RandomIds(), memory=UNBOUNDED, inline=True, apart=apart)
+        runs = KeyIndex(self.state, RandomIds(), memory=memory, inline=True, apart=apart)
         index = IndexedSearch(runs, use or self._use, index_limits)
         rows = RowIdWriter(self.iceberg, WriteOptions(), self._jobs)
-        return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, rows, self._limits)
+        return PositionResolver(self.iceberg, self._jobs, RandomIds(), index, rows, self._limits, memory=memory)
 
     def key_of(self, row: Row) -> Key:
         return tuple(row[name] for name in self.key)

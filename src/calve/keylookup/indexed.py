@@ -2,7 +2,7 @@
 
 A file that the index covers is not opened at all. Positions from the index are checked against the deletes of the
 snapshot, like all others. The driver indexes new files itself; if there are many, Spark tasks do. It also looks up the
-keys itself, unless there are many (`indexed_tasks.py`).
+keys itself, unless there are many, or many deletes to read (`indexed_tasks.py`).
 """
 
 import logging
@@ -20,7 +20,7 @@ from calve.keylookup.index.words import Keys, NotIndexable, sorted_keys
 from calve.keylookup.indexed_tasks import TaskLookup
 from calve.keylookup.search import SparkJobs
 from calve.model.files import WrittenFile
-from calve.model.scan import ScanFile
+from calve.model.scan import DeleteKind, ScanFile
 from calve.model.spec import KeyIndexUse
 from calve.model.table import TableState
 from calve.reader.key_positions import KeyMemory, PositionFinder, RowFlags
@@ -48,11 +48,19 @@ class IndexLimits:
     """The most entries that the driver merges, in a thread; Spark tasks merge more."""
     keys: int = 5_000_000
     """The most keys of a batch that the driver looks up; Spark tasks look up more."""
+    deletes: int = 50_000_000
+    """The most rows of position delete files that the driver reads for a batch, eight bytes each; Spark tasks look up
+    keys in tables with more. Rows that it remembers as deleted do not count."""
 
     def worthwhile(self, scan: KeyScan) -> bool:
         """Whether reading the keys of all candidates would cost more."""
         rows = sum(c.file.rows for c in scan.candidates)
         return rows >= self.rows or sum(c.key_bytes for c in scan.candidates) >= self.bytes
+
+    def allow_reading(self, files: Collection[ScanFile], remembered: KeyMemory) -> bool:
+        """Whether the driver reads the position deletes of files. Vectors are read one by one, and do not count."""
+        rows = sum(d.rows for file in files for d in file.deletes if d.kind is DeleteKind.POSITION)
+        return rows <= self.deletes or remembered.unread_deletes(files) <= self.deletes
 
 
 BY_MEASUREMENT = IndexLimits()
@@ -90,9 +98,11 @@ class IndexedSearch:
             return nothing
         if self._use is KeyIndexUse.AUTO and not self._limits.worthwhile(scan):
             return nothing
-        if sum(key.rows for key in scan.keys) > self._limits.keys:
+        files = [c.file for c in scan.candidates]
+        few = sum(key.rows for key in scan.keys) <= self._limits.keys
+        if not (few and self._limits.allow_reading(files, asking.remembered)):
             return self._look_up_by_tasks(scan, _base(scan, state), asking) or nothing
-        finder = PositionFinder(scan.target, [c.file for c in scan.candidates], asking.remembered)
+        finder = PositionFinder(scan.target, files, asking.remembered)
         try:
             columns = finder.key_columns_of(scan.candidates[0].file)
             asking.keys_read(columns)
@@ -129,6 +139,11 @@ class IndexedSearch:
         """Use these runs, whose files were added to the table."""
         self._index.adopt(runs)
         self._ahead += tuple(runs)
+
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more."""
+        self._ahead = ()
+        self._index.close()
 
     def _look_up(self, scan: KeyScan, base: IndexBase, keys: Keys, search: "_Search") -> IndexAnswer:
         self._asked_before = True
@@ -183,13 +198,15 @@ class IndexedSearch:
         self, base: IndexBase, manifest: IndexManifest, search: "_Search", files: Collection[ScanFile]
     ) -> None:
         """Merge runs and remove old parts, if there are any."""
-        jobs, most = search.asking.jobs, self._limits.merged_rows
-        self._index.merge_if_due(
-            base,
-            manifest,
-            lambda paths: search.deleted(files, paths),
-            lambda rows: jobs.session() if rows > most else None,
-        )
+        jobs, most, remembered = search.asking.jobs, self._limits.merged_rows, search.asking.remembered
+
+        def deleted(paths: Collection[str]) -> dict[str, RowFlags]:
+            merged = [file for file in files if file.path in paths]
+            if not self._limits.allow_reading(merged, remembered):
+                merged = [file for file in merged if not remembered.unread_deletes([file])]
+            return search.deleted(merged)
+
+        self._index.merge_if_due(base, manifest, deleted, lambda rows: jobs.session() if rows > most else None)
         self._index.tidy(base, manifest)
 
     def _index_missing(self, scan: KeyScan, runs: Sequence[Run], asking: "IndexRequest") -> tuple[Run, ...]:
@@ -227,9 +244,9 @@ class _Search:
         left = ~self.finder.deleted(file).at(found.positions)
         return RowPositions(file, found.positions[left], found.keys[left])
 
-    def deleted(self, files: Collection[ScanFile], paths: Collection[str]) -> dict[str, RowFlags]:
-        """Flags of deleted rows of the files at these paths; copies, because another thread reads them."""
-        return {file.path: self.finder.deleted(file).copy() for file in files if file.path in paths}
+    def deleted(self, files: Collection[ScanFile]) -> dict[str, RowFlags]:
+        """Flags of deleted rows of some files; copies, because another thread reads them."""
+        return {file.path: self.finder.deleted(file).copy() for file in files}
 
 
 def _without(scan: KeyScan, covered: Collection[IndexedFile]) -> KeyScan:

@@ -63,6 +63,9 @@ class OrderedResolver:
     def adopt(self, _runs: Sequence[Run]) -> None:
         """Does nothing."""
 
+    def close(self) -> None:
+        """Does nothing."""
+
 
 def last_in_order(scan: KeyScan, found: Sequence[RowPositions], finder: PositionFinder) -> list[RowPositions]:
     """The rows to delete, given the rows that have the keys of a batch. Raises TransientError."""

@@ -145,6 +145,12 @@ class PositionResolver:
         """Use prepared runs, whose files are now in the table."""
         self._index.adopt(runs)
 
+    def close(self) -> None:
+        """Give the memory back, and remember nothing any more: the run has ended, and others need it."""
+        self._last = None
+        self._index.close()
+        self._remembered.close()
+
     def _search(self, answer: IndexAnswer, name: str) -> tuple[WrittenFile, ...]:
         """Write deletes of what the index found, and of what is found in the files that it lacks."""
         scan, written = answer.rest, list(answer.files)

@@ -54,18 +54,29 @@ class Query:
             print(query.status().last_commit)
 
     Two threads, the feed and the committer, and a third that watches them. If the feed fails, recorded work is still
-    committed; if the committer fails, the feed ends.
+    committed; if the committer fails, the feed ends. However it ends, what it took of the memory that sinks share is
+    free then, although others may keep the handle, or the failure with its traceback.
     """
 
-    def __init__(
-        self, run: SinkRun, feed: Feed, committer: Committer, signals: Signals, monitor: RunMonitor, clock: Clock
+    def __init__(  # noqa: PLR0913 - the one after the star is an option by name
+        self,
+        run: SinkRun,
+        feed: Feed,
+        committer: Committer,
+        signals: Signals,
+        monitor: RunMonitor,
+        clock: Clock,
+        *,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
+        """`release` gives the memory of caches back. Threads that could not be ended may still use them."""
         self._run = run
         self._feed = feed
         self._committer = committer
         self._signals = signals
         self._monitor = monitor
         self._clock = clock
+        self._release = release
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._registry: TableRegistration | None = None
@@ -253,6 +264,7 @@ class Query:
 
     def _finish(self, failure: BaseException | None) -> None:
         self._failure = failure
+        self._tried(self._release)
         if failure is None:
             self._tried(self._report_end)
         try:

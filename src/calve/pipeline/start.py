@@ -263,7 +263,13 @@ class Start:
         pipeline = Pipeline(spec, reading.intake, run, parts)
         hooks = CommitHooks(pipeline.close_due, resolver.look_ahead, self._upkeep(run, monitor, resolver, table))
         committer = Committer(run, self._signals, hooks, idle_check_seconds=IDLE_CHECK_SECONDS)
-        return Query(run, feed, committer, self._signals, monitor, self._clock), pipeline
+
+        def release() -> None:
+            resolver.close()
+            if reading.intake.view is not None:
+                reading.intake.view.close()
+
+        return Query(run, feed, committer, self._signals, monitor, self._clock, release=release), pipeline
 
     def replay(self) -> ReplayReport:
         """Apply dead letters, and wait for the end. Raises what made it fail."""

@@ -165,10 +165,18 @@ class KeyMemory:
                 self._room.give(size)
                 self._forget_deleted(known.gone)
 
+    def close(self) -> None:
+        """Forget everything, and remember nothing any more."""
+        with self._lock:
+            self._room.close()
+            self._limits = NOTHING_KEPT
+            self._known, self._written, self._vectors = {}, {}, {}
+            self._key_bytes = self._deleted_rows = self._positions = 0
+
     def of(self, path: str) -> _Known:
         """What is known of a file."""
         with self._lock:
-            return self._known.setdefault(path, _Known())
+            return _Known() if self._room.closed else self._known.setdefault(path, _Known())
 
     def wrote(self, path: str, contents: Sequence[RowPositions]) -> None:
         """Remember a position delete file that was just written, if there is room."""
@@ -254,6 +262,21 @@ class KeyMemory:
                 gone.applied.add(name)
         self._keep_deleted(known, gone)
         return gone.rows
+
+    def unread_deletes(self, files: Iterable[ScanFile]) -> int:
+        """The rows of all position delete files that `deleted` would have to read for some files."""
+        unread: dict[str, int] = {}
+        with self._lock:
+            for file in files:
+                known = self._known.get(file.path)
+                applied = known.gone.applied if known is not None and known.gone is not None else set[ContentId]()
+                if not applied <= {d.id for d in file.deletes}:
+                    applied = set()
+                for delete in file.deletes:
+                    is_known = delete.id in applied or delete.path in self._written
+                    if delete.kind is DeleteKind.POSITION and not is_known:
+                        unread[delete.path] = delete.rows
+        return sum(unread.values())
 
     def _positions_in(self, delete: DeleteFile, path: str, deletes: TaskDeletes) -> Positions:
         if delete.kind is DeleteKind.VECTOR:

@@ -36,6 +36,11 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by `spark-submit` for the process that it starts."""
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Memory limits of a container, by version 2 and 1 of cgroups. Without a limit: "max", or more than there is."""
+_CPU_QUOTAS = (
+    (Path("/sys/fs/cgroup/cpu.max"),),
+    (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")),
+)
+"""CPU time of a container and its period, by version 2 and 1 of cgroups. Without a limit: "max", or -1."""
 _starting = threading.Lock()
 
 _ALWAYS = {
@@ -133,6 +138,20 @@ def machine_memory() -> int:
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = (whole_number(path.read_text().strip()) for path in _CONTAINER_LIMITS if path.is_file())
     return min([physical, *(limit for limit in limits if limit)])
+
+
+def machine_cpus() -> int:
+    """CPUs of this machine that this process and its container may use."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([allowed, *_cpu_quotas()])
+
+
+def _cpu_quotas() -> Iterator[int]:
+    for files in _CPU_QUOTAS:
+        if all(file.is_file() for file in files):
+            quota, period = (whole_number(text) for file in files for text in file.read_text().split())
+            if quota and period:
+                yield -(-quota // period)
 
 
 def _variables(home: Path, settings: Mapping[str, str]) -> dict[str, str]:

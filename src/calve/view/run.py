@@ -58,3 +58,8 @@ class View:
         """Note that everything before these offsets is committed, so that totals of earlier positions may be merged."""
         if self._totals is not None:
             self._totals.committed(offsets, epoch=epoch)
+
+    def close(self) -> None:
+        """Give the memory of the totals back: the run has ended."""
+        if self._totals is not None:
+            self._totals.close()

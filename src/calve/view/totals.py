@@ -272,6 +272,12 @@ class ViewTotals:
             self._lose(lost.record)
             self._tidied = None
 
+    def close(self) -> None:
+        """Give the memory back, and keep no totals any more, as if they were too many."""
+        self._many = True
+        self._recent, self._contents = {}, {}
+        self._room.close()
+
     # ---- the pieces that lead to a position
 
     def _along(self, position: str, act: Callable[[Sequence[TotalsPiece]], T]) -> T:

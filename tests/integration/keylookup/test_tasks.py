@@ -10,7 +10,10 @@ from calve.errors import TransientError
 from calve.keylookup.indexed import IndexLimits
 from calve.keylookup.resolver import DriverLimits
 from calve.model.spec import KeyIndexUse
+from calve.storage.state import LocalState
+from tests.support.dying import DyingState
 from tests.support.foreign import Row, in_order
+from tests.support.jobs import jobs_counted
 from tests.support.keyed import KeyedTable
 from tests.support.lineage import check_batch, lineage_of
 from tests.support.readers import duckdb_rows, spark_iceberg_rows
@@ -83,6 +86,70 @@ def test_tasks_find_in_the_key_index_what_the_driver_finds(
         assert ("damaged and will be rebuilt" in caplog.text) == (number == 3)
         table.apply(files_of(table, kept, rng), kept, gone)
     assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+def rows_with(*ids: int) -> list[dict[str, Any]]:
+    rng = random.Random(len(ids))
+    return [random_row(rng) | {"id": number} for number in ids]
+
+
+def test_parts_of_the_key_index_that_killed_tasks_wrote_do_not_stay(spark: SparkSession, tmp_path: Path) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], session=lambda: spark, index=KeyIndexUse.ON)
+    rows = rows_with(*range(20))
+    table.apply([table.data(rows)], rows)
+    table.state = DyingState(tmp_path / "state")
+    table.resolver = table.new_resolver(index_limits=IndexLimits(taken_rows=0))
+    index = table.resolver._index._index
+    for _ in range(2):
+        with pytest.raises(TransientError, match="keys could not be indexed"):
+            table.resolved(rows)
+        assert table.state.list("parts") == []
+    late = [f"{stem}-late" for stem in index._failed]
+    assert len(late) == 2
+    for name in late:  # of tasks that were still running
+        table.state.put(name, b"")
+    index._store = LocalState(tmp_path / "state")
+    for _ in range(2):
+        table.apply([table.data(rows)], rows)
+        assert not set(late) & set(table.state.list("parts"))
+    assert not index._failed
+    assert in_order(duckdb_rows(table.table.metadata_location)) == in_order(table.contents.values())
+    table.close()
+
+
+def test_parts_of_the_key_index_that_killed_tasks_merged_do_not_stay(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], session=lambda: spark, index=KeyIndexUse.ON)
+    table.state = DyingState(tmp_path / "state")
+    table.resolver = table.new_resolver(index_limits=IndexLimits(merged_rows=0))
+    rows = rows_with(*range(20))
+    while "runs of the key index could not be merged" not in caplog.text:
+        table.apply([table.data(rows)], rows)
+    own = table.resolver._index._index._written
+    assert own is not None
+    assert set(table.state.list("parts")) <= own, "what the driver wrote, and removes when nothing names it"
+    table.close()
+
+
+def test_tasks_look_up_keys_where_the_driver_would_have_to_read_many_deletes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = KeyedTable(tmp_path, SCHEMA, ["id"], session=lambda: spark, index=KeyIndexUse.ON)
+    limits, rows = IndexLimits(deletes=5), rows_with(*range(20))
+    table.resolver = table.new_resolver(index_limits=limits)
+    for changed in (rows, rows, rows[:10]):
+        table.apply([table.data(changed)], changed)
+    state, keys = table.iceberg.load(), table.keys(rows)
+    found, jobs = [], []
+    for resolver in (table.resolver, table.new_resolver(index_limits=limits), table.new_resolver()):
+        with jobs_counted(spark) as counted:
+            found.append(places(table, resolver.resolve(state, keys, "compared")))
+        jobs.append(counted[0] > 0)
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 20
+    assert jobs == [False, True, False], "the driver remembers what it has deleted itself"
     table.close()
 
 

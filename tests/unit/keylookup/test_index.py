@@ -12,11 +12,13 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from calve import faults
 from calve.iceberg.files.avro import read_entries
 from calve.keylookup.index.manifest import IndexManifest, IndexOwner
 from calve.keylookup.indexed import IndexLimits
 from calve.model.files import ResolvedDeletes
 from calve.model.spec import KeyIndexUse
+from calve.reader.resources import MemoryBudget
 from tests.support.foreign import Row, in_order
 from tests.support.keyed import KeyedTable
 from tests.support.readers import duckdb_rows
@@ -159,6 +161,44 @@ def test_runs_stay_few_and_files_that_nobody_names_are_removed(table: KeyedTable
     stored = {*table.state.list("parts"), *table.state.list("manifests")}
     assert len(stored) <= 10, "two manifests, with what they name"
     assert manifest.part_names <= stored
+    check(table)
+
+
+def test_a_run_that_has_ended_holds_no_memory_and_one_that_is_started_again_does(table: KeyedTable) -> None:
+    memory = MemoryBudget(1 << 30)
+    table.resolver = table.new_resolver(memory=memory)
+    for number in range(3):
+        upsert(table, *range(number, number + 5))
+    assert memory.taken > 0
+    table.resolver.close()
+    assert memory.taken == 0
+    upsert(table, 1, 2)
+    table.resolver.look_ahead()
+    upsert(table, 2, 3)
+    assert memory.taken == 0, "a thread that could not be ended finds the same, and keeps nothing"
+    check(table)
+    table.resolver = table.new_resolver(memory=memory)
+    upsert(table, 3, 9)
+    assert memory.taken > 0
+    check(table)
+
+
+def test_the_result_of_a_merge_that_outlives_its_run_is_removed(
+    table: KeyedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored: list[list[str]] = []
+
+    def end_run(point: str) -> None:
+        if point.startswith("index.merge"):
+            stored.append(table.state.list("parts"))
+            table.resolver.close()
+
+    monkeypatch.setattr(faults, "_hook", end_run)
+    while not stored:
+        upsert(table, *range(5))
+    assert len(stored) == 2
+    assert stored[0] == stored[1]
+    upsert(table, *range(3, 9))
     check(table)
 
 

@@ -1,4 +1,6 @@
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,8 @@ from calve.keylookup.index.parts import PAGE, DamagedIndex, Entries, Part, Parts
 from calve.keylookup.index.words import Keys, sorted_keys
 from calve.reader.resources import MemoryBudget
 from calve.storage.state import LocalState
+
+LONG = 30.0
 
 
 def column(values: list[int] | list[str]) -> pa.ChunkedArray:
@@ -87,6 +91,42 @@ def test_of_parts_that_do_not_fit_together_the_same_ones_stay_in_memory(
         for part in parts:
             assert len(reader.lookup(part, keys, widths)) == len(keys.hashes)
     assert {name for name, _ in read} == {"three"}
+
+
+class Pairs(LocalState):
+    """A folder whose large reads wait for each other, two by two; `most` is how many there were at once."""
+
+    def __init__(self, root: Path, large: int) -> None:
+        super().__init__(root)
+        self.most = self._now = 0
+        self._large, self._lock, self._two = large, threading.Lock(), threading.Barrier(2)
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
+        if sum(length for _, length in ranges) < self._large:
+            return super().read_ranges(name, ranges)
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        try:
+            self._two.wait(LONG)
+            return super().read_ranges(name, ranges)
+        finally:
+            with self._lock:
+                self._now -= 1
+
+
+def test_whole_parts_are_read_at_once_as_far_as_they_fit_the_budget_of_all_sinks(tmp_path: Path) -> None:
+    entries, widths = entries_of(list(range(20 * PAGE)))
+    parts = [Parts(LocalState(tmp_path)).put(f"{number}", entries) for number in range(12)]
+    store, budget = Pairs(tmp_path, entries.size), MemoryBudget(2 * 2 * entries.size)
+    sinks, keys = [Parts(store, budget) for _ in range(3)], wanted(list(range(0, 20 * PAGE, 7)))
+
+    def found(number: int) -> int:
+        return len(sinks[number % len(sinks)].lookup(parts[number], keys, widths))
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        assert list(pool.map(found, range(len(parts)))) == [len(keys.hashes)] * len(parts)
+    assert store.most == 2
 
 
 def test_few_keys_read_few_bytes_of_a_large_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -67,13 +67,19 @@ def fails() -> None:
 class Running:
     """A run with real threads, without Spark."""
 
-    def __init__(self, home: Path, feed: Silent, upkeep: AllMaintenance | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        feed: Silent,
+        upkeep: AllMaintenance | None = None,
+        release: Callable[[], None] = lambda: None,
+    ) -> None:
         self.file, clock, signals = home / "s.json", SystemClock(), Signals()
         run = ManualSink(SPEC).run
         self.monitor = RunMonitor(SPEC, clock, self.file, signals.wake)
         hooks = CommitHooks(lambda: False, lambda: None, upkeep or AllMaintenance([]))
         self.committer = Committer(run, signals, hooks, idle_check_seconds=LONG)
-        self.query = Query(run, feed, self.committer, signals, self.monitor, clock)
+        self.query = Query(run, feed, self.committer, signals, self.monitor, clock, release=release)
 
     def begin(self, survey: Survey | None = None) -> Query:
         assert self.query.begin(cast("Pipeline", _Nothing), survey=survey)
@@ -93,8 +99,8 @@ class _Nothing:
 def running(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
-    def run(feed: Silent, upkeep: AllMaintenance | None = None) -> Running:
-        made.append(Running(tmp_path, feed, upkeep))
+    def run(feed: Silent, *how: Any) -> Running:
+        made.append(Running(tmp_path, feed, *how))
         return made[-1]
 
     yield run
@@ -123,6 +129,20 @@ def test_a_run_ends_although_a_part_of_it_cannot_be_stopped(
         query.await_termination(LONG)
     assert made.health is Health.HALTED
     assert "the thread that watches sink s failed unexpectedly" in caplog.text
+
+
+@pytest.mark.parametrize("ends", [lambda: None, fails])
+def test_memory_is_free_when_a_run_has_ended_however_it_ends(
+    running: Callable[..., Running], ends: Callable[[], None]
+) -> None:
+    found: list[tuple[bool, bool]] = []
+
+    def release() -> None:
+        found.append((made.committer.alive, made.query.active))
+
+    made = running(Silent(ends), None, release)
+    made.begin().stop()
+    assert found == [(False, True)], "after its last thread, and before anybody knows that it has ended"
 
 
 def test_the_reason_why_a_sink_failed_counts_and_not_what_failed_after_it(running: Callable[..., Running]) -> None:

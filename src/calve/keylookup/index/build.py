@@ -2,7 +2,7 @@
 
 Spark tasks index many data files: each reads the keys of some files and writes its own parts. A task that runs twice
 writes two sets of parts, of which one is reported. The other is removed, with everything that no manifest names, when a
-process starts to use the index.
+process starts to use the index. If the job fails, all its parts are removed.
 
 As soon as several runs have about the same size, they are merged into one, so there are always few. A merge goes
 through the hashes range by range, and holds one range of all its runs in memory. It drops entries of data files that

@@ -1,14 +1,17 @@
 """The index of one sink: opened by the name in the table, queried, extended, published under a new name.
 
 Only the committer's thread calls it; merges run in a separate thread, and the next publication uses their results.
+Whoever ends the run closes it.
 Reading and writing may raise TransientError; damage never raises: damaged parts are skipped, logged, and rebuilt from
 the data files.
 """
 
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,6 +96,13 @@ class KeyIndex:
         self._merging: _Merging | None = None
         self._written: set[str] | None = None
         """Names of this index in the store that may be removed later; None until they are listed."""
+        self._failed: set[str] = set()
+        """What the names of parts of failed jobs begin with, of which a task may still run."""
+
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more. A merge that still runs ends, and its result is removed."""
+        self._opened = self._merging = None
+        self._parts.close()
 
     @property
     def store(self) -> StateStore:
@@ -138,13 +148,14 @@ class KeyIndex:
 
     def prepared(self, reader: KeyReader, files: Sequence[ScanFile]) -> tuple[Run, ...]:
         """As `take_in`, for files that are not in the table yet: `adopt` the runs once they are. For any thread."""
-        if self._apart is not None and sum(file.rows for file in files) > APART_ROWS:
-            work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
-            return self._apart(partial(work.runs, files, "0"))
-        return tuple(
-            run_of(built, lambda entries: self._parts.put(f"{_PARTS}/{self._ids.new_id()}", entries))
-            for built in build(reader, files)
-        )
+        with self._removed_on_failure() as stem:
+            if self._apart is not None and sum(file.rows for file in files) > APART_ROWS:
+                work = BuildTasks(reader.target, reader.key_ids, self._store, stem)
+                return self._apart(partial(work.runs, files, "0"))
+            names = (f"{stem}-{number}" for number in itertools.count())
+            return tuple(
+                run_of(built, lambda entries: self._parts.put(next(names), entries)) for built in build(reader, files)
+            )
 
     def adopt(self, runs: Sequence[Run]) -> None:
         """Keep prepared runs as long as a manifest names them, and remove them afterwards."""
@@ -165,8 +176,8 @@ class KeyIndex:
     def take_in_by_tasks(self, reader: KeyReader, files: Sequence[ScanFile], spark: SparkSession) -> tuple[Run, ...]:
         """As `take_in`, in Spark tasks, which write the parts themselves."""
         faults.reached("index.before")
-        work = BuildTasks(reader.target, reader.key_ids, self._store, f"{_PARTS}/{self._ids.new_id()}")
-        runs = index_by_tasks(work, files, spark)
+        with self._removed_on_failure() as stem:
+            runs = index_by_tasks(BuildTasks(reader.target, reader.key_ids, self._store, stem), files, spark)
         self.adopt(runs)
         return runs
 
@@ -190,7 +201,7 @@ class KeyIndex:
         deleted: Callable[[Collection[str]], Mapping[str, RowFlags]],
         by_tasks: Callable[[int], SparkSession | None],
     ) -> None:
-        """Start a merge if there are many runs. `deleted` returns the deleted rows of the files at some paths.
+        """Start a merge if there are many runs. `deleted` returns rows that are deleted in files at some paths.
 
         `by_tasks` gets the number of entries, and returns the session whose tasks merge them; None for a thread.
         """
@@ -212,6 +223,9 @@ class KeyIndex:
         One attempt lists what older runs left; a later one removes it. The later attempt loaded the table after the
         listing and saw that this run holds the fence, so nothing in the list belongs to a successor.
         """
+        failed = frozenset(self._failed)
+        if failed and not self._remove_parts_of(failed):
+            self._failed -= failed
         if self._merging is not None:
             return
         kept = {base.reference, manifest.name}
@@ -236,11 +250,15 @@ class KeyIndex:
             faults.reached("index.merge.before")
             spark = by_tasks(merging.merge.rows)
             if spark is None:
-                merging.result = merging.merge.run(self._parts, self._fresh)
+                result = merging.merge.run(self._parts, self._fresh)
             else:
-                result = merging.merge.run_by_tasks(self._store, f"{_PARTS}/{self._ids.new_id()}", spark)
+                with self._removed_on_failure() as stem:
+                    result = merging.merge.run_by_tasks(self._store, stem, spark)
                 self.adopt([result])
+            if self._merging is merging:
                 merging.result = result
+            else:  # closed meanwhile: nobody publishes it
+                self.remove([result])
             faults.reached("index.merge.after")
         except (CalveError, DamagedIndex) as error:
             _log.warning("runs of the key index could not be merged: %s", error)
@@ -256,6 +274,32 @@ class KeyIndex:
         if result is None or not after or not set(inputs) <= set(runs):
             return list(runs)
         return [result, *(run for run in runs if run not in inputs)]
+
+    @contextmanager
+    def _removed_on_failure(self) -> Iterator[str]:
+        """What the names of a job's parts begin with; if the job fails they are removed, since nothing names them.
+
+        A task that is lost reports nothing, and one that still runs may write a part later: `tidy` looks again.
+        """
+        stem = f"{_PARTS}/{self._ids.new_id()}"
+        try:
+            yield stem
+        except BaseException:
+            self._failed.add(stem)
+            self._remove_parts_of(frozenset(self._failed))
+            raise
+
+    def _remove_parts_of(self, stems: Collection[str]) -> bool:
+        """Remove the parts of failed jobs; False if there were none."""
+        begins = tuple(f"{stem}-" for stem in stems)
+        try:
+            found = [name for name in self._store.list(_PARTS) if name.startswith(begins)]
+            for name in found:
+                self._store.delete(name)
+        except TransientError as error:
+            _log.warning("parts of the key index that were not finished could not be removed: %s", error.primary)
+            return True
+        return bool(found)
 
     def _fresh(self) -> str:
         name = f"{_PARTS}/{self._ids.new_id()}"

@@ -25,6 +25,8 @@ PAGE = 512
 PART_BYTES = 32 << 20
 """The approximate size of a part; a merge needs a small multiple of it in memory."""
 _WORD = 8
+_COPIES = 2
+"""A read has the bytes of the store, and columns that it makes of them."""
 _MOST_PAGES = 4
 """If at least one page in this many is needed, the whole part is read at once and kept."""
 _NOWHERE = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
@@ -173,7 +175,7 @@ class Parts:
     """
 
     def __init__(self, store: StateStore, memory: MemoryBudget = NO_MEMORY) -> None:
-        self._store = store
+        self._store, self._memory = store, memory
         self._whole: dict[str, Entries] = {}
         self._footers: dict[str, tuple[Words, Words]] = {}
         self._room = memory.share(self)
@@ -194,6 +196,12 @@ class Parts:
             for name in self._footers.keys() - names:
                 del self._footers[name]
 
+    def close(self) -> None:
+        """Give the memory back, and keep nothing any more. A thread that still reads or writes parts may go on."""
+        with self._lock:
+            self._room.close()
+            self._whole, self._footers = {}, {}
+
     def lookup(self, part: Part, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
         """The places of the keys, which are sorted by hash. Raises DamagedIndex, TransientError."""
         low, high = np.searchsorted(keys.hashes, np.array([part.low, part.high], np.uint64), "left")
@@ -202,11 +210,13 @@ class Parts:
             return KeyPlaces(np.empty(0, np.uint64), np.empty(0, np.int64))
         wanted = Keys(keys.hashes[low:high], keys.words[low:high], keys.widths, keys.rows[low:high], keys.exact)
         entries = self._kept(part.name)
-        if entries is None:
-            pages = pages_between(self._footer(part)[0], wanted.hashes, wanted.hashes)
-            whole = len(pages) * _MOST_PAGES >= part.pages
+        if entries is not None:
+            return entries.with_keys(wanted, widths)
+        pages = pages_between(self._footer(part)[0], wanted.hashes, wanted.hashes)
+        whole = len(pages) * _MOST_PAGES >= part.pages
+        with self._memory.reading(_COPIES * part.page_bytes * (part.pages if whole else len(pages))):
             entries = self.whole(part) if whole else self._read(part, pages)
-        return entries.with_keys(wanted, widths)
+            return entries.with_keys(wanted, widths)
 
     def whole(self, part: Part) -> Entries:
         """All entries of a part. Raises DamagedIndex, TransientError."""
@@ -235,7 +245,8 @@ class Parts:
         words = np.frombuffer(data, "<u8").astype(np.uint64)
         found = words[: part.pages], words[part.pages :]
         with self._lock:
-            self._footers[part.name] = found
+            if not self._room.closed:
+                self._footers[part.name] = found
         return found
 
     def _read(self, part: Part, pages: Numbers) -> Entries:
