@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from calve import faults
 from calve.clock import IdSource, RandomIds
 from calve.errors import CheckpointGap
-from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
+from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint, offsets_digest
 from calve.model.numbers import whole_number
 from calve.reader.resources import MemoryBudget, process_memory
 from calve.storage.state import StateStore
@@ -51,6 +51,8 @@ _PART_OF_MEMORY = 8
 """The totals of one view take at most this part of the process's budget."""
 _FEW = 8
 """Additions of less than this part of the limit are not counted before the next ones are collected."""
+_ROW_BYTES = 128
+"""About what a row of a checkpoint adds, if only the number of its rows is known."""
 _KEPT = 2
 """Totals of the last two positions stay in memory: a failed checkpoint is retried from the position before it."""
 
@@ -183,7 +185,7 @@ class ViewTotals:
         self._lost: set[str] = set()
         """Records of pieces that cannot be read: they count as absent."""
         self._last_size: int | None = None
-        """Bytes of the additions of the last checkpoint; None before the first."""
+        """Bytes of the additions of the last checkpoint; None before the first, and once they were compared."""
         self._recorded: dict[str, TotalsPiece] = {}
         """By end: if a checkpoint was repeated with another start, the last one counts."""
         self._known: dict[str, set[TotalsPiece]] = {}
@@ -207,10 +209,16 @@ class ViewTotals:
         """The most bytes of totals, or of additions, in the driver."""
         return self._limits.most
 
-    @property
-    def expects_few(self) -> bool:
-        """Whether the additions of the next checkpoint are likely few, as those of the last one were."""
-        return self._last_size is not None and self._last_size * _FEW <= self.most
+    def expects_few(self, size: SizeHint) -> bool:
+        """Whether the additions of a checkpoint of this size are likely few, as those of the last one were.
+
+        The size is an estimate, so the answer is yes only once until additions are recorded: an attempt may have failed
+        because they are many, and the next one counts them.
+        """
+        last, self._last_size = self._last_size, None
+        by_rows = None if size.rows is None else size.rows * _ROW_BYTES
+        known = [estimate for estimate in (size.bytes, by_rows) if estimate is not None]
+        return last is not None and bool(known) and max(last, *known) * _FEW <= self.most
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt | ManyTotals:
         """The totals at a position. Raises CheckpointGap if a piece is missing."""

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.errors import CheckpointGap, TransientError
 from calve.model.change import BAD
+from calve.model.checkpoint import UNKNOWN, SizeHint
 from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.storage.state import LocalState
 from calve.view import totals
@@ -72,6 +73,20 @@ def test_a_view_outgrows_the_driver_and_fits_again_after_a_restart_with_more_mem
     last = order(9999, 1, "7", "s3")
     again.take([(1, None, last)])
     assert again.contents() == selected(spark, [*everything, last], *EXTREMES)
+
+
+@pytest.mark.parametrize("size", [UNKNOWN, SizeHint(bytes=50_000)], ids=str)
+def test_a_large_checkpoint_after_a_small_one_is_left_to_tasks(
+    spark: SparkSession, tmp_path: Path, size: SizeHint
+) -> None:
+    some = TotalsLimits(NO_MEMORY, small=20_000)
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=some)
+    few, many = ([order(i, i, "1.25") for i in numbers] for numbers in (range(3), range(3, 500)))
+    table.take([(i, None, row) for i, row in enumerate(few)])
+    assert not named(tmp_path)
+    table.take([(i, None, row) for i, row in enumerate(many)], commit=False, size=size)
+    assert named(tmp_path), "they would be one record of rows if the driver had got them all"
+    assert table.contents() == selected(spark, [*few, *many], TOTALS)
 
 
 def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_were(
