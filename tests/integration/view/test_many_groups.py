@@ -16,6 +16,7 @@ from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.storage.state import LocalState
 from calve.view import totals
 from calve.view.totals import TotalsLimits, TotalsPiece
+from calve.view.totals_tasks import collected_within
 from tests.integration.view.streams import IMAGES, INSERTS, Row, Target, frame_of, selected, target
 from tests.integration.view.test_groups import TOTALS, order
 from tests.integration.view.test_random_views import EXTREMES, changes_of_ops
@@ -87,6 +88,26 @@ def test_a_large_checkpoint_after_a_small_one_is_left_to_tasks(
     table.take([(i, None, row) for i, row in enumerate(many)], commit=False, size=size)
     assert named(tmp_path), "they would be one record of rows if the driver had got them all"
     assert table.contents() == selected(spark, [*few, *many], TOTALS)
+
+
+def test_of_additions_that_do_not_fit_the_driver_gets_next_to_nothing(spark: SparkSession) -> None:
+    """Those of each partition would fit alone."""
+    conf, limit = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"
+    before = conf.get(limit, "1g")
+    conf.set(limit, "2m")
+    try:
+        additions = spark.range(0, 1_000_000, 1, 64)
+        assert collected_within(additions, 1 << 20, "additions could not be collected") == (None, 1_000_000)
+    finally:
+        conf.set(limit, before)
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_additions_that_fit_are_collected_however_they_are_spread(spark: SparkSession, partitions: int) -> None:
+    additions = spark.range(0, 40_000, 1, partitions)
+    rows, count = collected_within(additions, 400_000, "additions could not be collected")
+    assert rows is not None
+    assert (sorted(rows["id"].to_pylist()), count) == (list(range(40_000)), 40_000)
 
 
 def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_were(
