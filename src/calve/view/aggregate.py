@@ -72,7 +72,7 @@ def group_changes(  # noqa: PLR0913 - two are options by name
     schema = arrow_schema_of(StructType([field for field in additions.schema.fields if field.name != BAD]))
     before = totals.at(identity.start, schema)
     _check_static(plan, before, static)
-    collected_rows, count = None, 0
+    collected_rows, count = None, size.rows or 0
     if isinstance(before, TotalsAt):
         collected_rows, count = _collected(additions, totals, plan, size)
     if isinstance(before, TotalsAt) and collected_rows is not None:

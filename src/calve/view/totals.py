@@ -237,7 +237,8 @@ class ViewTotals:
     ) -> PartsAnswer:
         """Let tasks add the additions of a checkpoint: they write its parts. `schema` is that of totals.
 
-        `rows` is the number of additions, as far as it is known. Raises CheckpointGap, TransientError, TerminalError.
+        `rows` is about the number of additions, or of the rows that they come from; 0 if neither is known. Raises
+        CheckpointGap, TransientError, TerminalError.
         """
         parallelism = additions.sparkSession.sparkContext.defaultParallelism
 

@@ -14,7 +14,7 @@ from calve.model.change import BAD
 from calve.model.checkpoint import UNKNOWN, SizeHint
 from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.storage.state import LocalState
-from calve.view import totals
+from calve.view import totals, totals_tasks
 from calve.view.totals import TotalsLimits, TotalsPiece
 from calve.view.totals_tasks import collected_within
 from tests.integration.view.streams import IMAGES, INSERTS, Row, Target, frame_of, selected, target
@@ -108,6 +108,18 @@ def test_additions_that_fit_are_collected_however_they_are_spread(spark: SparkSe
     rows, count = collected_within(additions, 400_000, "additions could not be collected")
     assert rows is not None
     assert (sorted(rows["id"].to_pylist()), count) == (list(range(40_000)), 40_000)
+
+
+def test_tasks_share_the_groups_of_a_large_checkpoint_however_few_there_were_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals_tasks, "RANGE_ROWS", 50)
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
+    table.take([(1, None, order(1, 1, "1"))])
+    before, many = named(tmp_path), [order(i, i, "1.25") for i in range(2, 402)]
+    table.take([(i, None, row) for i, row in enumerate(many)], size=SizeHint(rows=len(many)))
+    assert len(named(tmp_path) - before) == 400 // 50, "a part for each range"
+    assert table.contents() == selected(spark, [order(1, 1, "1"), *many], TOTALS)
 
 
 def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_were(
