@@ -326,8 +326,8 @@ class ViewTotals:
             pieces.append(self._noted(contents))
             self._many = self._many or contents.size > self.most
             if not self._many:
-                tables += contents.tables(self._store) if rows is None else [rows]
-                tables = self._folded(tables)
+                tables = self._folded([*tables, *(contents.tables(self._store) if rows is None else [rows])])
+                self._many = self._is_too_large(tables)
         if not self._many:
             whole = live_groups(sum_by_group(tables), self._view)
             found = TotalsAt(whole, pieces[-1].static if pieces else "")
@@ -336,12 +336,12 @@ class ViewTotals:
         return ManyTotals(tuple(pieces))
 
     def _folded(self, tables: list[pa.Table]) -> list[pa.Table]:
-        """The same sum in few tables; notes if it does not fit."""
-        if sum(table.nbytes for table in tables) <= 2 * self.most:
-            return tables
-        whole = sum_by_group(tables)
-        self._many = whole.nbytes > self.most
-        return [whole]
+        """The same sum, in one table if these take too much."""
+        return tables if sum(table.nbytes for table in tables) <= 2 * self.most else [sum_by_group(tables)]
+
+    def _is_too_large(self, tables: Sequence[pa.Table]) -> bool:
+        """Whether a sum does not fit, although it is in one table."""
+        return len(tables) == 1 and tables[0].nbytes > self.most
 
     def _described(self, piece: TotalsPiece) -> PieceContents:
         return self._contents.get(piece.name) or self._noted(read_piece(self._store, piece.name)[0])
@@ -389,23 +389,41 @@ class ViewTotals:
         pieces = tuple(map(self._described, run))
         merged = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
         static, whole = pieces[-1].static, run[0].start == _BEGINNING
-        size = sum(piece.size for piece in pieces)
-        few = size <= (self._limits.small if self._many else _FEW * self.most)
-        if few or self._spark is None:
-            rows = sum_by_group([table for piece in pieces for table in piece.tables(self._store)])
+        rows = self._summed(pieces)
+        if rows is not None:
             rows = live_groups(rows, self._view) if whole else rows
             contents = PieceContents.of_rows(merged.name, rows, static)
-            self._store.put(merged.name, contents.encoded(rows))
         else:
-            ranges = ranges_for(sum(piece.rows for piece in pieces))
-            work = TotalsMerge(self._store, self._view, pieces, whole, ranges, self._fresh())
-            contents = PieceContents.of_parts(merged.name, work.run(self._spark), static)
+            parts = self._merged_parts(pieces, whole=whole)
+            contents = PieceContents.of_parts(merged.name, parts, static)
             faults.reached("totals.merged")
-            self._store.put(merged.name, contents.encoded())
+        self._store.put(merged.name, contents.encoded(rows))
         self._noted(contents)
         self._remove([piece for piece in run if piece != merged], epoch)
         left = self._pieces()
         self._remove([piece for piece in left if path_to(piece.start, left) is None], epoch)
+
+    def _summed(self, pieces: Sequence[PieceContents]) -> pa.Table | None:
+        """The sum of pieces, added up one by one; None if it does not fit the driver, or if they touched no group."""
+        most = self._limits.small if self._many else _FEW * self.most
+        if self._spark is not None and sum(piece.size for piece in pieces) > most:
+            return None
+        tables: list[pa.Table] = []
+        for piece in pieces:
+            tables = self._folded([*tables, *piece.tables(self._store)])
+            if self._spark is not None and self._is_too_large(tables):
+                return None
+        return sum_by_group(tables) if tables else None
+
+    def _merged_parts(self, pieces: tuple[PieceContents, ...], *, whole: bool) -> tuple[GroupPart, ...]:
+        """Let tasks merge pieces; the parts that they wrote."""
+        rows = sum(piece.rows for piece in pieces)
+        if not rows:
+            return ()
+        if self._spark is None:
+            raise TypeError(self._view)
+        work = TotalsMerge(self._store, self._view, pieces, whole, ranges_for(rows), self._fresh())
+        return work.run(self._spark)
 
     def _remove(self, pieces: Sequence[TotalsPiece], epoch: int) -> None:
         """Remove pieces, unless a newer run has written one.

@@ -379,6 +379,50 @@ def test_merges_of_parts_keep_the_sum_and_remove_parts_after_their_record(
     assert sum_at(store, FANOUT + 2) == (9 * (FANOUT + 2), f"s{FANOUT + 1}")
 
 
+def test_the_driver_has_a_few_of_the_pieces_that_it_merges_in_memory(tmp_path: Path) -> None:
+    class Watched(LocalState):
+        most = 0
+
+        def read(self, name: str) -> bytes | None:
+            self.most = max(self.most, pa.total_allocated_bytes())
+            return super().read(name)
+
+    store, rows = Watched(tmp_path), rows_of(range(20_000))
+    limits = TotalsLimits(MemoryBudget(8 << 20))
+    totals = ViewTotals(store, "v", limits=limits)
+    for number in range(FANOUT):
+        totals.record(identity(number, number + 1), rows, TotalsAt(rows, ""), epoch=1)
+    store.most, before = 0, pa.total_allocated_bytes()
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    assert 0 < store.most - before < 4 * limits.most < FANOUT * rows.nbytes
+    assert sum_at(store, FANOUT, limits) == (20_000 * FANOUT, "")
+
+
+def test_pieces_whose_sum_does_not_fit_the_driver_are_merged_by_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TotalsMerge, "run", merged_here)
+    store, pieces = LocalState(tmp_path), [rows_of(range(100 * n, 100 * n + 100)) for n in range(FANOUT)]
+    limits = TotalsLimits(NO_MEMORY, small=3 * pieces[0].nbytes)
+    totals = ViewTotals(store, "v", limits=limits, spark=cast("SparkSession", object()))
+    for number, rows in enumerate(pieces):
+        totals.record(identity(number, number + 1), rows, TotalsAt(rows, "s"), epoch=1)
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    (name,) = [name for name in store.list("") if TotalsPiece.parse(name)]
+    assert blocks.read_piece(store, name)[0].parts
+    assert sum_at(store, FANOUT) == (100 * FANOUT, "s")
+
+
+def test_checkpoints_that_touch_no_group_are_merged(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    for number in range(FANOUT):
+        totals.record_parts(identity(number, number + 1), (), "s", epoch=1)
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    assert len(store.list("")) == 1
+    assert sum_at(store, FANOUT, TotalsLimits(MemoryBudget(1 << 20))) == (0, "s")
+
+
 def test_large_records_of_earlier_checkpoints_are_split_into_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
