@@ -21,6 +21,7 @@ descriptions of parts. A piece that cannot be read counts as absent: another pat
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
@@ -155,8 +156,8 @@ class ManyTotals:
 
 
 @dataclass(frozen=True)
-class _Leftovers:
-    """Parts that were there when this run had committed up to a position."""
+class _ListedParts:
+    """Parts that were there before this run was seen to have committed up to a position."""
 
     position: str
     parts: frozenset[str]
@@ -192,8 +193,8 @@ class ViewTotals:
         """Pieces by end, as last listed, with those that were recorded since."""
         self._parts: frozenset[str] = frozenset()
         """Names of parts, as last listed."""
-        self._leftovers: _Leftovers | None = None
-        """What earlier runs left, and pieces have; None until it is listed, without parts once it is removed."""
+        self._before: _ListedParts | None = None
+        """What was listed before the last committed position; None before the first."""
         self._has_rivals = False
         """Whether a recorded piece has the same end as another known one."""
         self._tidied: str | None = None
@@ -269,13 +270,14 @@ class ViewTotals:
         position = offsets_digest(offsets)
         if position == self._tidied and not self._has_rivals:
             return
+        listed = _ListedParts(position, self._parts)
         pieces = self._remove_rivals(epoch)
         path = path_to(position, pieces) or []
         try:
             run = _mergeable_run(path) or self._to_split(path)
             if run:
                 self._merge(run, epoch)
-            self._remove_leftovers(position, epoch)
+            self._remove_leftovers(listed, epoch)
             self._tidied = None if run else position
         except LostPiece as lost:  # a newer run merged them; if they are lost, the next checkpoint fails
             self._lose(lost.record)
@@ -449,21 +451,37 @@ class ViewTotals:
             _log.warning("totals of view %s are left to epoch %d: this run has epoch %d", self._view, newest, epoch)
         return newest > epoch
 
-    def _remove_leftovers(self, position: str, epoch: int) -> None:
+    def _remove_leftovers(self, listed: _ListedParts, epoch: int) -> None:
         """Remove parts that no record names, of attempts that ended before their record was put.
 
-        What is listed at one position is removed at a later one: this run has committed in between, so it held the
-        fence when it listed, and nothing in the list belongs to a successor.
+        What was listed before one position is removed at the next one: this run has committed after it listed, since
+        it was still at the former position then. So it held the fence when it listed, and nothing in the list belongs
+        to a successor. Nor does it belong to an attempt of this run that is in flight: a checkpoint cleans up after its
+        record.
         """
-        if self._leftovers is None:
-            self._leftovers = _Leftovers(position, self._parts)
-        if position == self._leftovers.position or not self._leftovers.parts or self._is_fenced(epoch):
+        before = self._before
+        if before is not None and listed.position == before.position:
             return
-        pieces = [piece for same_end in self._known.values() for piece in same_end]
-        named = {part.name for piece in pieces for part in self._described(piece).parts or ()}
-        for name in sorted(self._leftovers.parts - named):
-            self._store.delete(name)
-        self._leftovers = _Leftovers(position, frozenset())
+        if before is not None and self._unnamed(before.parts):
+            if self._is_fenced(epoch):  # it lists again
+                return
+            for name in sorted(self._unnamed(before.parts)):
+                self._store.delete(name)
+        self._before = listed
+
+    def _unnamed(self, parts: frozenset[str]) -> frozenset[str]:
+        """Those of these parts that were still there when parts were last listed, and that no record names.
+
+        The record of a lost piece counts: whoever restores the piece needs its other parts.
+        """
+        left = parts & self._parts
+        if not left:
+            return left
+        described = [self._described(piece) for same_end in self._known.values() for piece in same_end]
+        for record in self._lost:
+            with suppress(LostPiece):
+                described.append(read_piece(self._store, record)[0])
+        return left - {part.name for contents in described for part in contents.parts or ()}
 
     def _pieces(self) -> list[TotalsPiece]:
         names = self._store.list("")

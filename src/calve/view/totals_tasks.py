@@ -5,7 +5,7 @@
 There is one shuffle. A task owns ranges of hashes: it gets all additions to groups in them, reads the blocks of each
 piece that have these groups, and writes a part. The driver gets descriptions of parts, and rows that are bad. Only
 that task writes, under names with the number of its attempt, and only reported parts get into a record. What a killed
-attempt leaves belongs to no piece, and is removed by a later run. A merge goes through the hashes range by range.
+attempt leaves belongs to no piece, and is removed after later commits. A merge goes through the hashes range by range.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +67,7 @@ def answer_of(answers: Iterable[PartsAnswer], store: StateStore) -> PartsAnswer:
 
 
 def discard_parts(store: StateStore, parts: Iterable[GroupPart]) -> None:
-    """Remove parts that no record names; what cannot be removed is left to a later run."""
+    """Remove parts that no record names; what cannot be removed is left to a later clean-up."""
     delete_unreferenced(store, [part.name for part in parts])
 
 

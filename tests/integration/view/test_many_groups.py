@@ -1,6 +1,8 @@
 """Views with more groups than fit the driver: Spark tasks keep their totals, with the same results."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,22 @@ MANY = TotalsLimits(NO_MEMORY, small=0)
 def named(folder: Path) -> set[str]:
     """The parts in the store."""
     return {path.name for path in folder.rglob("parts/*")}
+
+
+@contextmanager
+def crashing_before_the_record() -> Iterator[None]:
+    """The parts of a checkpoint are written, and nothing after them."""
+
+    def crash(point: str) -> None:
+        if point == "totals.parts":
+            raise TransientError("crashed")
+
+    faults.install(crash)
+    try:
+        with pytest.raises(TransientError, match="crashed"):
+            yield
+    finally:
+        faults.install(None)
 
 
 def random_ops(rng: random.Random, count: int) -> list[tuple[int, Row | None]]:
@@ -128,18 +146,9 @@ def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_we
     table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
     first, second = order(1, 10, "1.10"), order(1, 10, "2.20")
     table.take([(1, None, first)])
-
-    def crash(point: str) -> None:
-        if point == "totals.parts":
-            raise TransientError("crashed")
-
     before = named(tmp_path)
-    faults.install(crash)
-    try:
-        with pytest.raises(TransientError, match="crashed"):
-            table.take([(2, first, second)])
-    finally:
-        faults.install(None)
+    with crashing_before_the_record():
+        table.take([(2, first, second)])
     assert named(tmp_path) > before
     again = Target(spark, table.plan, table.state, rows=table.rows, position=1, limits=MANY)
     again.take([(2, first, second)])
@@ -152,6 +161,18 @@ def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_we
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointGap, match="missing or damaged"):
         again.take([(5, None, order(4, 10, "1"))])
+
+
+def test_a_run_removes_what_its_own_failed_attempts_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
+    rows = [order(number, 10, "1.10") for number in range(4)]
+    for number, row in enumerate(rows):
+        if number == 2:
+            with crashing_before_the_record():
+                table.take([(number, None, row)])
+        table.take([(number, None, row)])
+    assert table.contents() == selected(spark, rows, TOTALS)
+    assert len(named(tmp_path)) == len(rows), "one part for each checkpoint"
 
 
 def test_bad_rows_null_groups_and_empty_checkpoints_pass_through_tasks(spark: SparkSession, tmp_path: Path) -> None:

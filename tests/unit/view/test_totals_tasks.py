@@ -304,6 +304,49 @@ def test_parts_without_a_record_do_not_count_and_a_later_run_removes_them(tmp_pa
     assert sum_at(store, 2) == (18, "s1")
 
 
+def test_parts_that_a_failed_attempt_left_are_removed_by_the_same_run(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    for number in range(FANOUT - 1):
+        if number in {2, 4}:
+            update = TotalsUpdate(store, "v", (), rows_of([]).schema, 2, f"parts/lost{number}")
+            run_here(update, rows_of(range(50)), random.Random(1))
+        put_parts(totals, number, rows_of(range(9)))
+        totals.committed(canonical_offsets(number + 1), epoch=1)
+    assert not [name for name in store.list("parts") if "lost" in name]
+    assert sum_at(store, FANOUT - 1) == (9 * (FANOUT - 1), f"s{FANOUT - 2}")
+
+
+def test_parts_that_are_listed_before_the_record_that_names_them_stay(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    put_parts(totals, 0, rows_of(range(9)))
+    totals.committed(canonical_offsets(1), epoch=1)
+    put_parts(totals, 1, rows_of(range(9)))
+    update = TotalsUpdate(store, "v", (), rows_of([]).schema, 2, "parts/late")
+    parts = run_here(update, rows_of(range(9)), random.Random(1)).parts
+    totals.committed(canonical_offsets(2), epoch=1)
+    totals.record_parts(identity(2, 3), parts, "late", epoch=1)
+    totals.committed(canonical_offsets(3), epoch=1)
+    put_parts(totals, 3, rows_of(range(9)))
+    totals.committed(canonical_offsets(4), epoch=1)
+    assert sum_at(store, 4) == (36, "s3")
+
+
+def test_parts_that_the_record_of_a_lost_piece_names_stay(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    (kept, data), (gone, _) = (encoded_part(f"parts/{name}", rows_of(range(9))) for name in ("kept", "gone"))
+    name = TotalsPiece("elsewhere", BEGINNING, 3, 1).name
+    store.put(kept.name, data)
+    store.put(name, PieceContents.of_parts(name, [kept, gone], "").encoded())
+    totals._lose(name)
+    for number in range(4):
+        put_parts(totals, number, rows_of(range(9)))
+        totals.committed(canonical_offsets(number + 1), epoch=1)
+    assert kept.name in store.list("parts")
+
+
 def test_a_repeated_checkpoint_replaces_the_parts_of_its_first_attempt(tmp_path: Path) -> None:
     store = LocalState(tmp_path)
     totals = ViewTotals(store, "v", limits=MANY)
