@@ -28,7 +28,16 @@ from calve.iceberg.files.store import remove_new
 from calve.iceberg.schema.creation import iceberg_schema
 from calve.iceberg.sink_table import IcebergTable
 from calve.model.change import TIME, table_columns
-from calve.model.checkpoint import CheckpointEntry, CheckpointIdentity, Offsets, RowKind, SizeHint, SizeLimit, Staged
+from calve.model.checkpoint import (
+    UNKNOWN,
+    CheckpointEntry,
+    CheckpointIdentity,
+    Offsets,
+    RowKind,
+    SizeHint,
+    SizeLimit,
+    Staged,
+)
 from calve.model.files import NO_NEEDS, ColumnNeeds, FileTotals, Manifest, WriteResult, WriteTarget, WrittenFile
 from calve.model.frontier import BatchDescription
 from calve.model.spec import ChangeRows, Debezium, Deletes, Diff, Envelope, OnKeyViolation, SinkSpec
@@ -77,18 +86,20 @@ class Intake:
         identity: CheckpointIdentity,
         letters: DeadLetters | None = None,
         *,
+        size: SizeHint = UNKNOWN,
         epoch: int = 0,
         needs: ColumnNeeds = NO_NEEDS,
     ) -> DataFrame:
         """Return the changes of one checkpoint; with `letters`, bad rows go to the dead letter table.
 
-        `needs` are the table's requirements on its columns. They do not apply to the records if there is a view.
+        `size` is that of its records. `needs` are the table's requirements on its columns. They do not apply to the
+        records if there is a view.
         """
         changes = self.of_records(frame, needs)
         if letters is not None:
             changes = letters.sift(changes, identity)
         if self.view is not None:
-            changes = self.view.changes(changes, identity, epoch=epoch)
+            changes = self.view.changes(changes, identity, size=size, epoch=epoch)
             if letters is not None and self.view.plan.may_lack_keys:
                 changes = letters.sift(changes, identity)
         elif self.ordered_globally:
@@ -211,7 +222,12 @@ class Pipeline:
             self._letters.release()  # from a failed attempt
         needs = self._table.needs
         return self._intake.changes(
-            checkpoint.records.frame, checkpoint.identity, self._letters, epoch=epoch, needs=needs
+            checkpoint.records.frame,
+            checkpoint.identity,
+            self._letters,
+            size=checkpoint.size,
+            epoch=epoch,
+            needs=needs,
         )
 
     def _arrow_changes(self, checkpoint: Checkpoint, target: WriteTarget, limit: SizeLimit) -> ArrowChanges | None:

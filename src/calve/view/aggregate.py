@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from calve.errors import TerminalError
 from calve.model.change import BAD, ORDER_PREFIX, UPSERT
-from calve.model.checkpoint import CheckpointIdentity
+from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, SizeHint
 from calve.spark.sqltext import ident, literal
 from calve.spark.version import arrow_schema_of, collected, frame_of
 from calve.view.catalyst import Catalyst, Node, children, column_id, items, kind, outputs, walk
@@ -50,10 +50,20 @@ class _Grouping:
         return cls(node, groups_of(node), terms_of(node))
 
 
-def group_changes(
-    scope: ViewScope, plan: ViewPlan, frame: DataFrame, totals: ViewTotals, identity: CheckpointIdentity, *, epoch: int
+def group_changes(  # noqa: PLR0913 - two are options by name
+    scope: ViewScope,
+    plan: ViewPlan,
+    frame: DataFrame,
+    totals: ViewTotals,
+    identity: CheckpointIdentity,
+    *,
+    size: SizeHint = UNKNOWN,
+    epoch: int,
 ) -> DataFrame:
-    """Compute the changes of a view with GROUP BY from those of a checkpoint, and store its additions durably."""
+    """Compute the changes of a view with GROUP BY from those of a checkpoint, and store its additions durably.
+
+    `size` is that of the checkpoint, as far as it is known.
+    """
     root = scope.analyse()
     node = next(n for n in walk(root) if is_aggregation(n, scope.is_input))
     grouping = _Grouping.of(node)
@@ -62,9 +72,9 @@ def group_changes(
     schema = arrow_schema_of(StructType([field for field in additions.schema.fields if field.name != BAD]))
     before = totals.at(identity.start, schema)
     _check_static(plan, before, static)
-    collected_rows, count = None, 0
+    collected_rows, count = None, size.rows or 0
     if isinstance(before, TotalsAt):
-        collected_rows, count = _collected(additions, totals, plan)
+        collected_rows, count = _collected(additions, totals, plan, size)
     if isinstance(before, TotalsAt) and collected_rows is not None:
         piece, bad = _split_bad(collected_rows)
         whole, touched = add_piece(before.table, piece, plan.name)
@@ -82,9 +92,9 @@ def group_changes(
     return _changes_above(scope, plan, root, grouping, state)
 
 
-def _collected(additions: DataFrame, totals: ViewTotals, plan: ViewPlan) -> tuple[pa.Table | None, int]:
+def _collected(additions: DataFrame, totals: ViewTotals, plan: ViewPlan, size: SizeHint) -> tuple[pa.Table | None, int]:
     """The additions if they fit the driver, else None; and their number. They are not counted if few are expected."""
-    if totals.expects_few:
+    if totals.expects_few(size):
         rows = collected(additions)
         return rows, rows.num_rows
     return collected_within(additions, totals.most, f'view "{plan.name}" could not be computed')

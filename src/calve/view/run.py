@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from calve.errors import InvalidInput
 from calve.model.change import BEFORE
-from calve.model.checkpoint import CheckpointIdentity, Offsets
+from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint
 from calve.spark.failures import failure_of
 from calve.storage.state import StateFolder, StateStore
 from calve.view.aggregate import group_changes
@@ -39,17 +39,19 @@ class View:
             else None
         )
 
-    def changes(self, frame: DataFrame, identity: CheckpointIdentity, *, epoch: int = 0) -> DataFrame:
+    def changes(
+        self, frame: DataFrame, identity: CheckpointIdentity, *, size: SizeHint = UNKNOWN, epoch: int = 0
+    ) -> DataFrame:
         """Compute the view's changes from those of one checkpoint; with `plan.needs_before`, they must have BEFORE.
 
         A stateful view computes and stores its totals here, under the epoch of the run; any other view only plans.
-        Raises TransientError if a retry may succeed.
+        `size` is that of the checkpoint, as far as it is known. Raises TransientError if a retry may succeed.
         """
         if self.plan.needs_before and BEFORE not in frame.columns:
             raise InvalidInput(f'view "{self.plan.name}" needs the old rows, but the changes do not contain them')
         try:
             if self._totals is not None:
-                return group_changes(self._scope, self.plan, frame, self._totals, identity, epoch=epoch)
+                return group_changes(self._scope, self.plan, frame, self._totals, identity, size=size, epoch=epoch)
             return row_changes(self._scope, self.plan, frame)
         except (PySparkException, Py4JError) as error:
             raise failure_of(error, f'view "{self.plan.name}" could not be computed') from error

@@ -21,6 +21,7 @@ descriptions of parts. A piece that cannot be read counts as absent: another pat
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, islice
@@ -32,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from calve import faults
 from calve.clock import IdSource, RandomIds
 from calve.errors import CheckpointGap
-from calve.model.checkpoint import CheckpointIdentity, Offsets, offsets_digest
+from calve.model.checkpoint import CheckpointIdentity, Offsets, SizeHint, offsets_digest
 from calve.model.numbers import whole_number
 from calve.reader.resources import MemoryBudget, process_memory
 from calve.storage.state import StateStore
@@ -51,6 +52,8 @@ _PART_OF_MEMORY = 8
 """The totals of one view take at most this part of the process's budget."""
 _FEW = 8
 """Additions of less than this part of the limit are not counted before the next ones are collected."""
+_ROW_BYTES = 128
+"""About what a row of a checkpoint adds, if only the number of its rows is known."""
 _KEPT = 2
 """Totals of the last two positions stay in memory: a failed checkpoint is retried from the position before it."""
 
@@ -153,8 +156,8 @@ class ManyTotals:
 
 
 @dataclass(frozen=True)
-class _Leftovers:
-    """Parts that were there when this run had committed up to a position."""
+class _ListedParts:
+    """Parts that were there before this run was seen to have committed up to a position."""
 
     position: str
     parts: frozenset[str]
@@ -183,15 +186,15 @@ class ViewTotals:
         self._lost: set[str] = set()
         """Records of pieces that cannot be read: they count as absent."""
         self._last_size: int | None = None
-        """Bytes of the additions of the last checkpoint; None before the first."""
+        """Bytes of the additions of the last checkpoint; None before the first, and once they were compared."""
         self._recorded: dict[str, TotalsPiece] = {}
         """By end: if a checkpoint was repeated with another start, the last one counts."""
         self._known: dict[str, set[TotalsPiece]] = {}
         """Pieces by end, as last listed, with those that were recorded since."""
         self._parts: frozenset[str] = frozenset()
         """Names of parts, as last listed."""
-        self._leftovers: _Leftovers | None = None
-        """What earlier runs left, and pieces have; None until it is listed, without parts once it is removed."""
+        self._before: _ListedParts | None = None
+        """What was listed before the last committed position; None before the first."""
         self._has_rivals = False
         """Whether a recorded piece has the same end as another known one."""
         self._tidied: str | None = None
@@ -207,10 +210,16 @@ class ViewTotals:
         """The most bytes of totals, or of additions, in the driver."""
         return self._limits.most
 
-    @property
-    def expects_few(self) -> bool:
-        """Whether the additions of the next checkpoint are likely few, as those of the last one were."""
-        return self._last_size is not None and self._last_size * _FEW <= self.most
+    def expects_few(self, size: SizeHint) -> bool:
+        """Whether the additions of a checkpoint of this size are likely few, as those of the last one were.
+
+        The size is an estimate, so the answer is yes only once until additions are recorded: an attempt may have failed
+        because they are many, and the next one counts them.
+        """
+        last, self._last_size = self._last_size, None
+        by_rows = None if size.rows is None else size.rows * _ROW_BYTES
+        known = [estimate for estimate in (size.bytes, by_rows) if estimate is not None]
+        return last is not None and bool(known) and max(last, *known) * _FEW <= self.most
 
     def at(self, offsets: Offsets, schema: pa.Schema) -> TotalsAt | ManyTotals:
         """The totals at a position. Raises CheckpointGap if a piece is missing."""
@@ -229,7 +238,8 @@ class ViewTotals:
     ) -> PartsAnswer:
         """Let tasks add the additions of a checkpoint: they write its parts. `schema` is that of totals.
 
-        `rows` is the number of additions, as far as it is known. Raises CheckpointGap, TransientError, TerminalError.
+        `rows` is about the number of additions, or of the rows that they come from; 0 if neither is known. Raises
+        CheckpointGap, TransientError, TerminalError.
         """
         parallelism = additions.sparkSession.sparkContext.defaultParallelism
 
@@ -260,13 +270,14 @@ class ViewTotals:
         position = offsets_digest(offsets)
         if position == self._tidied and not self._has_rivals:
             return
+        listed = _ListedParts(position, self._parts)
         pieces = self._remove_rivals(epoch)
         path = path_to(position, pieces) or []
         try:
             run = _mergeable_run(path) or self._to_split(path)
             if run:
                 self._merge(run, epoch)
-            self._remove_leftovers(position, epoch)
+            self._remove_leftovers(listed, epoch)
             self._tidied = None if run else position
         except LostPiece as lost:  # a newer run merged them; if they are lost, the next checkpoint fails
             self._lose(lost.record)
@@ -323,8 +334,8 @@ class ViewTotals:
             pieces.append(self._noted(contents))
             self._many = self._many or contents.size > self.most
             if not self._many:
-                tables += contents.tables(self._store) if rows is None else [rows]
-                tables = self._folded(tables)
+                tables = self._folded([*tables, *(contents.tables(self._store) if rows is None else [rows])])
+                self._many = self._is_too_large(tables)
         if not self._many:
             whole = live_groups(sum_by_group(tables), self._view)
             found = TotalsAt(whole, pieces[-1].static if pieces else "")
@@ -333,12 +344,12 @@ class ViewTotals:
         return ManyTotals(tuple(pieces))
 
     def _folded(self, tables: list[pa.Table]) -> list[pa.Table]:
-        """The same sum in few tables; notes if it does not fit."""
-        if sum(table.nbytes for table in tables) <= 2 * self.most:
-            return tables
-        whole = sum_by_group(tables)
-        self._many = whole.nbytes > self.most
-        return [whole]
+        """The same sum, in one table if these take too much."""
+        return tables if sum(table.nbytes for table in tables) <= 2 * self.most else [sum_by_group(tables)]
+
+    def _is_too_large(self, tables: Sequence[pa.Table]) -> bool:
+        """Whether a sum does not fit, although it is in one table."""
+        return len(tables) == 1 and tables[0].nbytes > self.most
 
     def _described(self, piece: TotalsPiece) -> PieceContents:
         return self._contents.get(piece.name) or self._noted(read_piece(self._store, piece.name)[0])
@@ -386,23 +397,41 @@ class ViewTotals:
         pieces = tuple(map(self._described, run))
         merged = TotalsPiece(run[-1].end, run[0].start, sum(p.checkpoints for p in run), epoch)
         static, whole = pieces[-1].static, run[0].start == _BEGINNING
-        size = sum(piece.size for piece in pieces)
-        few = size <= (self._limits.small if self._many else _FEW * self.most)
-        if few or self._spark is None:
-            rows = sum_by_group([table for piece in pieces for table in piece.tables(self._store)])
+        rows = self._summed(pieces)
+        if rows is not None:
             rows = live_groups(rows, self._view) if whole else rows
             contents = PieceContents.of_rows(merged.name, rows, static)
-            self._store.put(merged.name, contents.encoded(rows))
         else:
-            ranges = ranges_for(sum(piece.rows for piece in pieces))
-            work = TotalsMerge(self._store, self._view, pieces, whole, ranges, self._fresh())
-            contents = PieceContents.of_parts(merged.name, work.run(self._spark), static)
+            parts = self._merged_parts(pieces, whole=whole)
+            contents = PieceContents.of_parts(merged.name, parts, static)
             faults.reached("totals.merged")
-            self._store.put(merged.name, contents.encoded())
+        self._store.put(merged.name, contents.encoded(rows))
         self._noted(contents)
         self._remove([piece for piece in run if piece != merged], epoch)
         left = self._pieces()
         self._remove([piece for piece in left if path_to(piece.start, left) is None], epoch)
+
+    def _summed(self, pieces: Sequence[PieceContents]) -> pa.Table | None:
+        """The sum of pieces, added up one by one; None if it does not fit the driver, or if they touched no group."""
+        most = self._limits.small if self._many else _FEW * self.most
+        if self._spark is not None and sum(piece.size for piece in pieces) > most:
+            return None
+        tables: list[pa.Table] = []
+        for piece in pieces:
+            tables = self._folded([*tables, *piece.tables(self._store)])
+            if self._spark is not None and self._is_too_large(tables):
+                return None
+        return sum_by_group(tables) if tables else None
+
+    def _merged_parts(self, pieces: tuple[PieceContents, ...], *, whole: bool) -> tuple[GroupPart, ...]:
+        """Let tasks merge pieces; the parts that they wrote."""
+        rows = sum(piece.rows for piece in pieces)
+        if not rows:
+            return ()
+        if self._spark is None:
+            raise TypeError(self._view)
+        work = TotalsMerge(self._store, self._view, pieces, whole, ranges_for(rows), self._fresh())
+        return work.run(self._spark)
 
     def _remove(self, pieces: Sequence[TotalsPiece], epoch: int) -> None:
         """Remove pieces, unless a newer run has written one.
@@ -428,21 +457,37 @@ class ViewTotals:
             _log.warning("totals of view %s are left to epoch %d: this run has epoch %d", self._view, newest, epoch)
         return newest > epoch
 
-    def _remove_leftovers(self, position: str, epoch: int) -> None:
+    def _remove_leftovers(self, listed: _ListedParts, epoch: int) -> None:
         """Remove parts that no record names, of attempts that ended before their record was put.
 
-        What is listed at one position is removed at a later one: this run has committed in between, so it held the
-        fence when it listed, and nothing in the list belongs to a successor.
+        What was listed before one position is removed at the next one: this run has committed after it listed, since
+        it was still at the former position then. So it held the fence when it listed, and nothing in the list belongs
+        to a successor. Nor does it belong to an attempt of this run that is in flight: a checkpoint cleans up after its
+        record.
         """
-        if self._leftovers is None:
-            self._leftovers = _Leftovers(position, self._parts)
-        if position == self._leftovers.position or not self._leftovers.parts or self._is_fenced(epoch):
+        before = self._before
+        if before is not None and listed.position == before.position:
             return
-        pieces = [piece for same_end in self._known.values() for piece in same_end]
-        named = {part.name for piece in pieces for part in self._described(piece).parts or ()}
-        for name in sorted(self._leftovers.parts - named):
-            self._store.delete(name)
-        self._leftovers = _Leftovers(position, frozenset())
+        if before is not None and self._unnamed(before.parts):
+            if self._is_fenced(epoch):  # it lists again
+                return
+            for name in sorted(self._unnamed(before.parts)):
+                self._store.delete(name)
+        self._before = listed
+
+    def _unnamed(self, parts: frozenset[str]) -> frozenset[str]:
+        """Those of these parts that were still there when parts were last listed, and that no record names.
+
+        The record of a lost piece counts: whoever restores the piece needs its other parts.
+        """
+        left = parts & self._parts
+        if not left:
+            return left
+        described = [self._described(piece) for same_end in self._known.values() for piece in same_end]
+        for record in self._lost:
+            with suppress(LostPiece):
+                described.append(read_piece(self._store, record)[0])
+        return left - {part.name for contents in described for part in contents.parts or ()}
 
     def _pieces(self) -> list[TotalsPiece]:
         names = self._store.list("")

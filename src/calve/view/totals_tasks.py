@@ -5,7 +5,7 @@
 There is one shuffle. A task owns ranges of hashes: it gets all additions to groups in them, reads the blocks of each
 piece that have these groups, and writes a part. The driver gets descriptions of parts, and rows that are bad. Only
 that task writes, under names with the number of its attempt, and only reported parts get into a record. What a killed
-attempt leaves belongs to no piece, and is removed by a later run. A merge goes through the hashes range by range.
+attempt leaves belongs to no piece, and is removed after later commits. A merge goes through the hashes range by range.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ from calve.keylookup.index.words import range_of
 from calve.model.change import BAD
 from calve.spark.owners import SENT, Shuffle, by_owner, received
 from calve.spark.tasks import Tasks
-from calve.spark.version import arrow_schema_of
+from calve.spark.version import arrow_schema_of, collected
 from calve.storage.state import NewRecords, StateStore, delete_unreferenced
 from calve.view.blocks import (
     DamagedPart,
@@ -37,6 +37,8 @@ from calve.view.sums import add_piece, live_groups, sum_by_group
 
 RANGE_ROWS = 1_000_000
 """About the most groups that a task holds: a few hundred megabytes."""
+_LEAST_SHARE = 256 << 10
+"""Bytes of rows that every task may return, however many there are."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def answer_of(answers: Iterable[PartsAnswer], store: StateStore) -> PartsAnswer:
 
 
 def discard_parts(store: StateStore, parts: Iterable[GroupPart]) -> None:
-    """Remove parts that no record names; what cannot be removed is left to a later run."""
+    """Remove parts that no record names; what cannot be removed is left to a later clean-up."""
     delete_unreferenced(store, [part.name for part in parts])
 
 
@@ -182,29 +184,39 @@ class TotalsMerge:
 
 @dataclass(frozen=True)
 class _FewRows:
-    """The rows of a partition, unless they are too many; and their number."""
+    """The rows of a task, unless they are too many; their number, and their bytes."""
 
     count: int
+    size: int
     batches: tuple[pa.RecordBatch, ...] | None
 
 
 def collected_within(additions: DataFrame, most: int, primary: str) -> tuple[pa.Table | None, int]:
-    """The rows of a frame if they take at most so many bytes, else None; and their number. Raises CalveError."""
-    answers = Tasks[_FewRows](primary).over(additions, partial(_rows_within, most))
-    count, schema = sum(answer.count for answer in answers), arrow_schema_of(additions.schema)
-    tables = [pa.Table.from_batches([batch]).cast(schema) for answer in answers for batch in answer.batches or ()]
-    if any(answer.batches is None for answer in answers) or sum(table.nbytes for table in tables) > most:
+    """The rows of a frame if they take at most so many bytes, else None; and their number. Raises CalveError.
+
+    Each task returns its rows if they fit its share of `most`, so the driver never gets much more than that. If all
+    rows fit, and those of a task exceed its share, they are computed a second time.
+    """
+    tasks = additions.sparkSession.sparkContext.defaultParallelism
+    share = min(most, max(_LEAST_SHARE, most // tasks))
+    answers = Tasks[_FewRows](primary).over(additions.coalesce(tasks), partial(_rows_within, share))
+    count, size = sum(answer.count for answer in answers), sum(answer.size for answer in answers)
+    if size > most:
         return None, count
+    if any(answer.batches is None for answer in answers):
+        return collected(additions), count
+    schema = arrow_schema_of(additions.schema)
+    tables = [pa.Table.from_batches([batch]).cast(schema) for answer in answers for batch in answer.batches or ()]
     return pa.concat_tables([schema.empty_table(), *tables]), count
 
 
-def _rows_within(most: int, batches: Iterator[pa.RecordBatch], _attempt: str) -> _FewRows:
+def _rows_within(share: int, batches: Iterator[pa.RecordBatch], _attempt: str) -> _FewRows:
     kept: list[pa.RecordBatch] = []
     size = count = 0
     for batch in batches:
         size, count = size + batch.nbytes, count + batch.num_rows
-        kept = [*kept, batch] if size <= most else []
-    return _FewRows(count, tuple(kept) if size <= most else None)
+        kept = [*kept, batch] if size <= share else []
+    return _FewRows(count, size, tuple(kept) if size <= share else None)
 
 
 def frame_after(spark: SparkSession, store: StateStore, parts: Sequence[GroupPart], schema: StructType) -> DataFrame:

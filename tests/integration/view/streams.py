@@ -9,7 +9,7 @@ from pyspark.sql.types import DecimalType, IntegerType, LongType, StringType, St
 
 from calve.errors import decode
 from calve.model.change import BAD, DELETE, OP, UPSERT, order_columns
-from calve.model.checkpoint import CheckpointIdentity, canonical_offsets
+from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, SizeHint, canonical_offsets
 from calve.storage.state import StateStore
 from calve.view.plan import Changes, Resolve, ViewInput, ViewPlan, ViewQuery
 from calve.view.planning import plan_view
@@ -66,9 +66,10 @@ class Target:
     def __post_init__(self) -> None:
         self.view = View(self.spark, self.plan, state=self.state, resolve=self.resolve, limits=self.limits)
 
-    def take(self, changes: Sequence[Change], *, commit: bool = True) -> None:
+    def take(self, changes: Sequence[Change], *, commit: bool = True, size: SizeHint = UNKNOWN) -> None:
         """One checkpoint."""
-        self.apply(self.view.changes(frame_of(self.spark, changes, before=self.plan.needs_before), self.identity))
+        frame = frame_of(self.spark, changes, before=self.plan.needs_before)
+        self.apply(self.view.changes(frame, self.identity, size=size))
         if commit:
             self.position += 1
             self.view.committed(canonical_offsets(self.position))

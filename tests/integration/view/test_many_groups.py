@@ -1,6 +1,8 @@
 """Views with more groups than fit the driver: Spark tasks keep their totals, with the same results."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from pyspark.sql import SparkSession
 from calve import faults
 from calve.errors import CheckpointGap, TransientError
 from calve.model.change import BAD
+from calve.model.checkpoint import UNKNOWN, SizeHint
 from calve.reader.resources import NO_MEMORY, MemoryBudget
 from calve.storage.state import LocalState
-from calve.view import totals
+from calve.view import totals, totals_tasks
 from calve.view.totals import TotalsLimits, TotalsPiece
+from calve.view.totals_tasks import collected_within
 from tests.integration.view.streams import IMAGES, INSERTS, Row, Target, frame_of, selected, target
 from tests.integration.view.test_groups import TOTALS, order
 from tests.integration.view.test_random_views import EXTREMES, changes_of_ops
@@ -26,6 +30,22 @@ MANY = TotalsLimits(NO_MEMORY, small=0)
 def named(folder: Path) -> set[str]:
     """The parts in the store."""
     return {path.name for path in folder.rglob("parts/*")}
+
+
+@contextmanager
+def crashing_before_the_record() -> Iterator[None]:
+    """The parts of a checkpoint are written, and nothing after them."""
+
+    def crash(point: str) -> None:
+        if point == "totals.parts":
+            raise TransientError("crashed")
+
+    faults.install(crash)
+    try:
+        with pytest.raises(TransientError, match="crashed"):
+            yield
+    finally:
+        faults.install(None)
 
 
 def random_ops(rng: random.Random, count: int) -> list[tuple[int, Row | None]]:
@@ -74,24 +94,61 @@ def test_a_view_outgrows_the_driver_and_fits_again_after_a_restart_with_more_mem
     assert again.contents() == selected(spark, [*everything, last], *EXTREMES)
 
 
+@pytest.mark.parametrize("size", [UNKNOWN, SizeHint(bytes=50_000)], ids=str)
+def test_a_large_checkpoint_after_a_small_one_is_left_to_tasks(
+    spark: SparkSession, tmp_path: Path, size: SizeHint
+) -> None:
+    some = TotalsLimits(NO_MEMORY, small=20_000)
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=some)
+    few, many = ([order(i, i, "1.25") for i in numbers] for numbers in (range(3), range(3, 500)))
+    table.take([(i, None, row) for i, row in enumerate(few)])
+    assert not named(tmp_path)
+    table.take([(i, None, row) for i, row in enumerate(many)], commit=False, size=size)
+    assert named(tmp_path), "they would be one record of rows if the driver had got them all"
+    assert table.contents() == selected(spark, [*few, *many], TOTALS)
+
+
+def test_of_additions_that_do_not_fit_the_driver_gets_next_to_nothing(spark: SparkSession) -> None:
+    """Those of each partition would fit alone."""
+    conf, limit = spark.sparkContext._jsc.sc().conf(), "spark.driver.maxResultSize"
+    before = conf.get(limit, "1g")
+    conf.set(limit, "2m")
+    try:
+        additions = spark.range(0, 1_000_000, 1, 64)
+        assert collected_within(additions, 1 << 20, "additions could not be collected") == (None, 1_000_000)
+    finally:
+        conf.set(limit, before)
+
+
+@pytest.mark.parametrize("partitions", [1, 8])
+def test_additions_that_fit_are_collected_however_they_are_spread(spark: SparkSession, partitions: int) -> None:
+    additions = spark.range(0, 40_000, 1, partitions)
+    rows, count = collected_within(additions, 400_000, "additions could not be collected")
+    assert rows is not None
+    assert (sorted(rows["id"].to_pylist()), count) == (list(range(40_000)), 40_000)
+
+
+def test_tasks_share_the_groups_of_a_large_checkpoint_however_few_there_were_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(totals_tasks, "RANGE_ROWS", 50)
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
+    table.take([(1, None, order(1, 1, "1"))])
+    before, many = named(tmp_path), [order(i, i, "1.25") for i in range(2, 402)]
+    table.take([(i, None, row) for i, row in enumerate(many)], size=SizeHint(rows=len(many)))
+    assert len(named(tmp_path) - before) == 400 // 50, "a part for each range"
+    assert table.contents() == selected(spark, [order(1, 1, "1"), *many], TOTALS)
+
+
 def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_were(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
     first, second = order(1, 10, "1.10"), order(1, 10, "2.20")
     table.take([(1, None, first)])
-
-    def crash(point: str) -> None:
-        if point == "totals.parts":
-            raise TransientError("crashed")
-
     before = named(tmp_path)
-    faults.install(crash)
-    try:
-        with pytest.raises(TransientError, match="crashed"):
-            table.take([(2, first, second)])
-    finally:
-        faults.install(None)
+    with crashing_before_the_record():
+        table.take([(2, first, second)])
     assert named(tmp_path) > before
     again = Target(spark, table.plan, table.state, rows=table.rows, position=1, limits=MANY)
     again.take([(2, first, second)])
@@ -104,6 +161,18 @@ def test_a_crash_between_the_parts_and_their_record_leaves_the_totals_as_they_we
         path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointGap, match="missing or damaged"):
         again.take([(5, None, order(4, 10, "1"))])
+
+
+def test_a_run_removes_what_its_own_failed_attempts_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    table = target(spark, TOTALS, source=IMAGES, state=LocalState(tmp_path), limits=MANY)
+    rows = [order(number, 10, "1.10") for number in range(4)]
+    for number, row in enumerate(rows):
+        if number == 2:
+            with crashing_before_the_record():
+                table.take([(number, None, row)])
+        table.take([(number, None, row)])
+    assert table.contents() == selected(spark, rows, TOTALS)
+    assert len(named(tmp_path)) == len(rows), "one part for each checkpoint"
 
 
 def test_bad_rows_null_groups_and_empty_checkpoints_pass_through_tasks(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calve.errors import CheckpointGap, TerminalError
-from calve.model.checkpoint import CheckpointIdentity, Offsets, canonical_offsets, offsets_digest
+from calve.model.checkpoint import UNKNOWN, CheckpointIdentity, Offsets, SizeHint, canonical_offsets, offsets_digest
+from calve.reader.resources import NO_MEMORY
 from calve.storage.state import LocalState
 from calve.view.sums import add_piece, sum_by_group
-from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsPiece, ViewTotals, path_to
+from calve.view.totals import FANOUT, MOST_MERGED, TotalsAt, TotalsLimits, TotalsPiece, ViewTotals, path_to
 
 SCHEMA = pa.schema(
     [
@@ -86,6 +87,34 @@ def test_pieces_are_listed_per_commit_and_not_per_checkpoint(tmp_path: Path, mon
     found = [TotalsPiece.parse(name) for name in list_all(store, "")]
     assert sorted(piece.checkpoints for piece in found if piece) == [1] * 10 + [MOST_MERGED] * 5
     assert total_at(store, count + 10) == count + 10
+
+
+@pytest.mark.parametrize(
+    ("size", "few"),
+    [
+        (SizeHint(rows=1000), True),
+        (SizeHint(bytes=100_000), True),
+        (SizeHint(rows=0), True),
+        (SizeHint(rows=100_000), False),
+        (SizeHint(bytes=1_000_000), False),
+        (SizeHint(rows=1000, bytes=1_000_000), False),
+        (SizeHint(stored=1), False),
+        (UNKNOWN, False),
+    ],
+    ids=str,
+)
+def test_additions_are_expected_to_be_few_only_if_the_last_ones_were_and_their_checkpoint_is_known_to_be_small(
+    tmp_path: Path, size: SizeHint, *, few: bool
+) -> None:
+    totals = ViewTotals(LocalState(tmp_path), "v", limits=TotalsLimits(NO_MEMORY, small=1 << 20))
+    assert not totals.expects_few(size), "nothing is known of the last ones"
+    take(totals, 0, 1, rows(1))
+    assert totals.expects_few(size) == few
+    assert not totals.expects_few(size), "the first attempt failed: the estimate may be wrong"
+    take(totals, 1, 2, rows(1))
+    assert totals.expects_few(size) == few
+    take(totals, 2, 3, piece(*((f"g{i}", 1, 1, "0", 1) for i in range(10_000))))
+    assert not totals.expects_few(size), "the last ones were many"
 
 
 def test_touched_groups_come_with_their_new_totals_and_empty_ones_are_dropped(tmp_path: Path) -> None:

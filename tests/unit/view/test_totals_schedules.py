@@ -57,7 +57,7 @@ class Run:
     def position(self) -> int:
         return self.ends[-1] if self.ends else self.committed
 
-    def take(self, source: Input, rng: random.Random) -> None:
+    def take(self, source: Input, rng: random.Random, survives: float = 0.9) -> None:
         """Take a checkpoint, in the driver or as tasks do; or die before its record."""
         end = self.position + rng.choice([1, 1, 1, 2, 5])
         piece = source.between(self.position, end)
@@ -65,7 +65,7 @@ class Run:
         before = self.totals.at(identity.start, SCHEMA)
         if isinstance(before, TotalsAt):
             after, touched = add_piece(before.table, piece, "v")
-            if rng.random() < 0.9:
+            if rng.random() < survives:
                 self.totals.record(identity, piece, TotalsAt(after, ""), epoch=self.epoch)
                 self.ends.append(end)
         else:
@@ -75,7 +75,7 @@ class Run:
             touched = pa.concat_tables(
                 [SCHEMA.empty_table(), *(rows_after(self.totals.store, p) for p in answer.parts)]
             )
-            if rng.random() < 0.9:
+            if rng.random() < survives:
                 self.totals.record_parts(identity, answer.parts, "", epoch=self.epoch)
                 self.ends.append(end)
         keys = {tuple(row.values())[:2] for row in piece.to_pylist()}
@@ -137,11 +137,14 @@ def test_totals_are_those_of_the_input_in_any_schedule_of_runs(
         assert contents(store, runs[-1].committed) == in_order(live_groups(source.between(0, runs[-1].committed), "v"))
     for _ in range(20):
         runs[-1].commit(len(runs[-1].ends))
+    for _ in range(3):
+        runs[-1].take(source, rng, survives=1)
+        runs[-1].commit(1)
     named = {
         part.name
         for name in store.list("")
         if TotalsPiece.parse(name)
         for part in blocks.read_piece(store, name)[0].parts or ()
     }
-    assert named <= set(store.list("parts"))
+    assert named == set(store.list("parts")), "nothing is left of runs and attempts that died"
     assert isinstance(runs[-1].totals.at(offsets_at(runs[-1].position), SCHEMA), TotalsAt | ManyTotals)

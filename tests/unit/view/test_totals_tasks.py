@@ -304,6 +304,49 @@ def test_parts_without_a_record_do_not_count_and_a_later_run_removes_them(tmp_pa
     assert sum_at(store, 2) == (18, "s1")
 
 
+def test_parts_that_a_failed_attempt_left_are_removed_by_the_same_run(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    for number in range(FANOUT - 1):
+        if number in {2, 4}:
+            update = TotalsUpdate(store, "v", (), rows_of([]).schema, 2, f"parts/lost{number}")
+            run_here(update, rows_of(range(50)), random.Random(1))
+        put_parts(totals, number, rows_of(range(9)))
+        totals.committed(canonical_offsets(number + 1), epoch=1)
+    assert not [name for name in store.list("parts") if "lost" in name]
+    assert sum_at(store, FANOUT - 1) == (9 * (FANOUT - 1), f"s{FANOUT - 2}")
+
+
+def test_parts_that_are_listed_before_the_record_that_names_them_stay(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    put_parts(totals, 0, rows_of(range(9)))
+    totals.committed(canonical_offsets(1), epoch=1)
+    put_parts(totals, 1, rows_of(range(9)))
+    update = TotalsUpdate(store, "v", (), rows_of([]).schema, 2, "parts/late")
+    parts = run_here(update, rows_of(range(9)), random.Random(1)).parts
+    totals.committed(canonical_offsets(2), epoch=1)
+    totals.record_parts(identity(2, 3), parts, "late", epoch=1)
+    totals.committed(canonical_offsets(3), epoch=1)
+    put_parts(totals, 3, rows_of(range(9)))
+    totals.committed(canonical_offsets(4), epoch=1)
+    assert sum_at(store, 4) == (36, "s3")
+
+
+def test_parts_that_the_record_of_a_lost_piece_names_stay(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    (kept, data), (gone, _) = (encoded_part(f"parts/{name}", rows_of(range(9))) for name in ("kept", "gone"))
+    name = TotalsPiece("elsewhere", BEGINNING, 3, 1).name
+    store.put(kept.name, data)
+    store.put(name, PieceContents.of_parts(name, [kept, gone], "").encoded())
+    totals._lose(name)
+    for number in range(4):
+        put_parts(totals, number, rows_of(range(9)))
+        totals.committed(canonical_offsets(number + 1), epoch=1)
+    assert kept.name in store.list("parts")
+
+
 def test_a_repeated_checkpoint_replaces_the_parts_of_its_first_attempt(tmp_path: Path) -> None:
     store = LocalState(tmp_path)
     totals = ViewTotals(store, "v", limits=MANY)
@@ -377,6 +420,50 @@ def test_merges_of_parts_keep_the_sum_and_remove_parts_after_their_record(
     named = {part.name for piece in pieces for part in blocks.read_piece(store, piece.name)[0].parts or ()}
     assert set(store.list("parts")) == named
     assert sum_at(store, FANOUT + 2) == (9 * (FANOUT + 2), f"s{FANOUT + 1}")
+
+
+def test_the_driver_has_a_few_of_the_pieces_that_it_merges_in_memory(tmp_path: Path) -> None:
+    class Watched(LocalState):
+        most = 0
+
+        def read(self, name: str) -> bytes | None:
+            self.most = max(self.most, pa.total_allocated_bytes())
+            return super().read(name)
+
+    store, rows = Watched(tmp_path), rows_of(range(20_000))
+    limits = TotalsLimits(MemoryBudget(8 << 20))
+    totals = ViewTotals(store, "v", limits=limits)
+    for number in range(FANOUT):
+        totals.record(identity(number, number + 1), rows, TotalsAt(rows, ""), epoch=1)
+    store.most, before = 0, pa.total_allocated_bytes()
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    assert 0 < store.most - before < 4 * limits.most < FANOUT * rows.nbytes
+    assert sum_at(store, FANOUT, limits) == (20_000 * FANOUT, "")
+
+
+def test_pieces_whose_sum_does_not_fit_the_driver_are_merged_by_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TotalsMerge, "run", merged_here)
+    store, pieces = LocalState(tmp_path), [rows_of(range(100 * n, 100 * n + 100)) for n in range(FANOUT)]
+    limits = TotalsLimits(NO_MEMORY, small=3 * pieces[0].nbytes)
+    totals = ViewTotals(store, "v", limits=limits, spark=cast("SparkSession", object()))
+    for number, rows in enumerate(pieces):
+        totals.record(identity(number, number + 1), rows, TotalsAt(rows, "s"), epoch=1)
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    (name,) = [name for name in store.list("") if TotalsPiece.parse(name)]
+    assert blocks.read_piece(store, name)[0].parts
+    assert sum_at(store, FANOUT) == (100 * FANOUT, "s")
+
+
+def test_checkpoints_that_touch_no_group_are_merged(tmp_path: Path) -> None:
+    store = LocalState(tmp_path)
+    totals = ViewTotals(store, "v", limits=MANY)
+    for number in range(FANOUT):
+        totals.record_parts(identity(number, number + 1), (), "s", epoch=1)
+    totals.committed(canonical_offsets(FANOUT), epoch=1)
+    assert len(store.list("")) == 1
+    assert sum_at(store, FANOUT, TotalsLimits(MemoryBudget(1 << 20))) == (0, "s")
 
 
 def test_large_records_of_earlier_checkpoints_are_split_into_parts(
