@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import calve.keylookup.index.parts
 from calve.keylookup.index.parts import PAGE, DamagedIndex, Entries, Part, Parts
 from calve.keylookup.index.words import Keys, sorted_keys
 from calve.reader.resources import MemoryBudget
@@ -41,6 +42,29 @@ class Stored:
 
     def places(self, values: list[int] | list[str]) -> list[int]:
         return sorted(self.parts.lookup(self.part, wanted(values), self.widths).places.tolist())
+
+
+@pytest.mark.parametrize("rows", [1, PAGE - 1, PAGE, PAGE + 1, 20 * PAGE + 7])
+@pytest.mark.parametrize("different", [3, 1 << 62], ids=["few hashes", "many hashes"])
+def test_all_hashes_are_searched_together_with_the_same_result_as_one_by_one(
+    rows: int, different: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calve.keylookup.index.parts, "_CACHED", 0)
+    rng = np.random.default_rng([rows, different % 7])
+    hashes = np.sort(rng.integers(0, different, rows, np.uint64))
+    near = np.concatenate([hashes, hashes + np.uint64(1), hashes - np.uint64(1)])  # below 0 is the highest hash
+    asked = np.unique(np.concatenate([near, rng.integers(0, different, 1000, np.uint64)]))
+    entries = Entries(hashes, np.arange(rows, dtype=np.uint64), np.empty((rows, 0), np.uint64))
+    keys = Keys(asked, np.empty((len(asked), 0), np.uint64), (), np.arange(len(asked)), exact=True)
+    found = entries.with_keys(keys, ())
+    expected = sorted(
+        (place, row)
+        for row, (low, high) in enumerate(
+            zip(np.searchsorted(hashes, asked), np.searchsorted(hashes, asked, "right"), strict=True)
+        )
+        for place in range(low, high)
+    )
+    assert sorted(zip(found.places.tolist(), found.rows.tolist(), strict=True)) == expected
 
 
 @pytest.mark.parametrize("memory", [0, 1 << 30], ids=["read every time", "kept"])

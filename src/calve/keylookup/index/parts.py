@@ -11,6 +11,7 @@ place is detected.
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 
 import numpy as np
@@ -25,6 +26,8 @@ PAGE = 512
 PART_BYTES = 32 << 20
 """The approximate size of a part; a merge needs a small multiple of it in memory."""
 _WORD = 8
+_CACHED = 1 << 16
+"""Entries that a cache of the processor holds."""
 _COPIES = 2
 """A read has the bytes of the store, and columns that it makes of them."""
 _MOST_PAGES = 4
@@ -88,7 +91,7 @@ class Entries:
 
     def with_keys(self, keys: Keys, widths: Sequence[int]) -> KeyPlaces:
         """All entries that have one of the keys, which are sorted by hash."""
-        at = np.searchsorted(self.hashes, keys.hashes)
+        at = self._places_of(keys.hashes)
         at = at[: np.searchsorted(at, len(self.hashes))]  # ascending, like the keys
         of_key = np.flatnonzero(self.hashes[at] == keys.hashes[: len(at)])
         at = at[of_key]
@@ -104,6 +107,26 @@ class Entries:
             equal = same(self.words[found], widths, keys.words[wanted], keys.widths)
             found, wanted = found[equal], wanted[equal]
         return KeyPlaces(self.places[found], keys.rows[wanted])
+
+    def _places_of(self, hashes: Words) -> Numbers:
+        """The first entry that is not below each of some ascending hashes.
+
+        Entries of large parts are in no cache of the processor, and a search waits for memory at every step. So all
+        hashes are searched together: in the first entries of pages, then in their pages, all of them step by step. What
+        one step reads for a hash does not depend on the others, and arrives at the same time.
+        """
+        if len(self.hashes) <= _CACHED:
+            return np.searchsorted(self.hashes, hashes)
+        at: Numbers = np.maximum(np.searchsorted(self._fences, hashes) - 1, 0) * PAGE
+        step = PAGE
+        while step := step >> 1:
+            at += step * (self.hashes.take(at + (step - 1), mode="clip") < hashes)
+        at += self.hashes.take(at, mode="clip") < hashes
+        return np.minimum(at, len(self.hashes))  # the last page may have fewer entries
+
+    @cached_property
+    def _fences(self) -> Words:
+        return np.ascontiguousarray(self.hashes[::PAGE])
 
 
 @dataclass(frozen=True)
