@@ -35,7 +35,7 @@ SUITES = {
         "refresh.py",
         "recovery.py",
         "growth.py --full",
-        "changes.py --rows 5000000 20000000 --runs 7",
+        "changes.py --rows 5000000 20000000",
         "stream.py --files 24 --systems positions,equality,flink,vectors --runs 3",
         "stream.py --files 20 --changes 1000 10000 100000 1000000 --systems positions",
         "latency.py --intervals 60 --seconds 120",
@@ -46,7 +46,7 @@ SUITES = {
         "topics.py",
         "writers.py memory",
         "footprint.py --batches 6",
-        "watching.py --rounds 6",
+        "watching.py --rounds 4 --commits 100",
     ),
     "engines": ("encodings.py",),
 }
