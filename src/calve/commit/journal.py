@@ -93,17 +93,37 @@ class Journal:
         body = self._read(f"{folder}/{_ADOPT}")
         if body is None:
             return None
-        return RunRecords(adoption_from_json(body), tuple(self._entries(folder)))
+        return RunRecords(adoption_from_json(body), self._entries(folder))
 
-    def _entries(self, folder: str) -> Iterable[Entry]:
+    def _entries(self, folder: str) -> tuple[Entry, ...]:
+        """Return a run's entries up to the first one that is missing or damaged.
+
+        The run may still remove committed entries from the front, also after its successor has claimed the table. So if
+        an entry that was listed is gone when it is read, they are listed again. That ends: without the fence the run
+        commits nothing more.
+        """
+        read: dict[int, Entry] = {}  # entries are not overwritten: none is read twice
+        while True:
+            numbers = self._numbers(folder)
+            unread = self._read_entries(folder, numbers, read)
+            if unread is None or unread in self._numbers(folder):
+                return tuple(read[number] for number in numbers if unread is None or number < unread)
+
+    def _numbers(self, folder: str) -> list[int]:
+        """List the numbers of a run's entries, up to the first gap."""
         found = (whole_number(name.rpartition("/")[2]) for name in self._store.list(folder))
-        previous: int | None = None
-        for number in sorted(number for number in found if number is not None):
-            body = self._read(f"{folder}/{number:08d}")
-            if body is None or (previous is not None and number != previous + 1):
-                return
-            previous = number
-            yield entry_from_json(body)
+        numbers = sorted(number for number in found if number is not None)
+        return [number for at, number in enumerate(numbers) if number == numbers[0] + at]
+
+    def _read_entries(self, folder: str, numbers: Iterable[int], read: dict[int, Entry]) -> int | None:
+        """Add these entries to `read`; returns the number of the first one that is missing or damaged."""
+        for number in numbers:
+            if number not in read:
+                body = self._read(f"{folder}/{number:08d}")
+                if body is None:
+                    return number
+                read[number] = entry_from_json(body)
+        return None
 
     def adopt(self, fence: Fence, adoption: Adoption) -> None:
         """Write the adoption record, the first record of a run."""

@@ -75,6 +75,30 @@ def test_records_behind_a_hole_are_not_read(journal: Journal) -> None:
     assert records.entries == (entry(1), entry(2))
 
 
+@pytest.mark.parametrize(
+    "removals",
+    [{1: [1, 2, 3]}, {1: [1], 2: [2], 3: [3]}, {2: [1, 2], 3: [3]}],
+    ids=["at once", "one by one", "behind the reader"],
+)
+def test_records_behind_those_that_their_run_is_removing_are_read(
+    journal: Journal, tmp_path: Path, removals: dict[int, list[int]]
+) -> None:
+    filled(journal, 1, 2, 3, 4, 5)
+
+    class Removing(LocalState):
+        """Where a run removes committed records right before others are read."""
+
+        def read(self, name: str) -> bytes | None:
+            number = name.rpartition("/")[2]
+            journal.forget(RUN, removals.pop(int(number), []) if number.isdigit() else [])
+            return super().read(name)
+
+    records = Journal(Removing(tmp_path)).predecessor(9)
+    assert records is not None
+    assert records.entries == (entry(4), entry(5))
+    assert not removals
+
+
 def test_a_damaged_record_counts_as_missing(journal: Journal, tmp_path: Path) -> None:
     filled(journal, 1, 2, 3)
     next(tmp_path.glob("rec/*/00000002")).write_text('{"kind": "check')
