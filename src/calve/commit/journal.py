@@ -1,7 +1,7 @@
 """Records of runs in the state location. Each run has its own directory, which is what fences them.
 
     table.json                      UUID of the table, written at the first start
-    runs/<epoch>-<run id>           an epoch that was taken
+    runs/<epoch>-<run id>           an epoch that was taken; only the last ones are kept
     rec/<epoch>-<run id>/adopt      what the run took over, written before its own entries
     rec/<epoch>-<run id>/<number>   its entries, in order
     stage/<epoch>-<run id>/...      changes of checkpoints that wait for their window; the entries refer to them
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 FORMAT = 1
 _ADOPT = "adopt"
+_EPOCHS_PER_START = 100
+"""Epochs of older runs that a start forgets at most: it should not take long."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,16 @@ class Journal:
     def take_epoch(self, fence: Fence) -> None:
         """Make the epoch of a run visible to later runs."""
         self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
+
+    def forget_older_epochs(self, fence: Fence) -> None:
+        """Remove epochs that runs before `fence` took, but for the last one; runs that commit nothing leave them.
+
+        A listing that another start makes meanwhile may lack the epoch of `fence`, which is new. It then has the one
+        before, so no start takes a lower epoch than without the removal; only the claim decides which run is newer.
+        """
+        older = [name for name in self._store.list("runs") if _epoch(name) < fence.epoch]
+        for name in older[:-1][:_EPOCHS_PER_START]:
+            self._store.delete(name)
 
     def newest(self) -> RunRecords | None:
         """Return the records of the newest run that has an adoption record."""

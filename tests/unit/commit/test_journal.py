@@ -119,6 +119,21 @@ def test_taken_epochs_are_seen_by_later_runs(journal: Journal) -> None:
     assert journal.newest_epoch() == 7
 
 
+def test_a_start_forgets_a_bounded_number_of_older_epochs_and_keeps_the_last(journal: Journal, tmp_path: Path) -> None:
+    starts = [Fence(1, epoch, f"run-{epoch}") for epoch in range(1, 122)]
+    for start in starts:
+        journal.take_epoch(start)
+
+    def epochs() -> list[int]:
+        return sorted(int(path.name.partition("-")[0]) for path in tmp_path.glob("runs/*"))
+
+    journal.forget_older_epochs(starts[-2])
+    assert epochs() == [*range(101, 122)]
+    journal.forget_older_epochs(starts[-1])
+    assert epochs() == [120, 121]
+    assert journal.newest_epoch() == 121
+
+
 def test_the_holder_removes_what_older_runs_left(journal: Journal) -> None:
     filled(journal, 1)
     journal.take_epoch(RUN)
