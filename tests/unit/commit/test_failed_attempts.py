@@ -109,6 +109,24 @@ def test_a_conflict_that_was_none_removes_nothing_that_the_table_refers_to(order
     assert orders.rows() == FIRST | {1: "b", 2: "c"}
 
 
+@pytest.mark.parametrize("behind", ["the claim", "the last batch"])
+def test_a_catalog_that_shows_an_older_state_once_neither_fences_nor_halts_a_run(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    successor = Run(orders.home, orders.run.spec)
+    older = [successor.now] if behind == "the claim" else []
+    successor.run.claims.claim()
+    older = older or [successor.now]
+    assert successor.commit({1: "b"})
+    successor.record({2: "c"})
+    real = successor.catalog.load_table
+    monkeypatch.setattr(successor.catalog, "load_table", lambda name: older.pop() if older else real(name))
+    assert successor.run.commits.commit_next()
+    assert not older
+    assert orders.rows() == FIRST | {1: "b", 2: "c"}
+    successor.catalog.close()
+
+
 def at_check_of_files(run: Run, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do this after the next attempt has checked the fence, right before it looks for the files of its batch."""
     real = run.table.missing_files
