@@ -167,7 +167,14 @@ class Simulated:
         if self._world.state.setdefault(name, data) != data:
             raise Violation(f"{name} was written over")
 
+    def _take_time(self, what: str) -> None:
+        """Let others act before a request to a slow store."""
+        if self._world.setup.slow and not self._world.settling:
+            self._schedule.reached(what)
+
     def read(self, name: str) -> bytes | None:
+        if name.startswith("rec/"):
+            self._take_time("reading a record")
         return self._world.state.get(name)
 
     def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes] | None:
@@ -178,6 +185,7 @@ class Simulated:
         return sorted(n for n in self._world.state if n.startswith(f"{prefix}/"))
 
     def delete(self, name: str) -> None:
+        self._take_time("removing a record")
         if not self._world.settling and self._world.refusals.random() < self._world.setup.error / 3:
             raise TransientError(f"{name} could not be removed")
         self._world.state.pop(name, None)
@@ -196,6 +204,7 @@ class Simulated:
         return progress
 
     def missing_files(self, manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        self._take_time("looking for files")
         return tuple(m.path for m in manifests if m.path not in self._world.files)
 
     def merge_manifests(self, state: TableState) -> bool:

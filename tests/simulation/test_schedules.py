@@ -17,11 +17,12 @@ from calve.commit.belief import Trust
 from calve.commit.checkpoints import Checkpoints
 from calve.commit.claims import Claims
 from calve.commit.commits import Commits
+from calve.commit.journal import Journal
 from calve.commit.run_state import RunState
 from calve.commit.takeover import RunPosition
 from calve.commit.windows import Closing
 from calve.iceberg.snapshot import retention
-from calve.model.checkpoint import CheckpointEntry
+from calve.model.checkpoint import CheckpointEntry, Entry
 from calve.model.files import Committable, ResolvedDeletes
 from calve.model.progress import Progress
 from calve.model.spec import SinkSpec
@@ -127,6 +128,12 @@ def take_over_without_records(claims: Any, _progress: Progress) -> RunPosition:
     return position
 
 
+def read_entries_once(records: Journal, folder: str) -> tuple[Entry, ...]:
+    read: dict[int, Entry] = {}
+    records._read_entries(folder, records._numbers(folder), read)
+    return tuple(read.values())
+
+
 def record_adopted_unfenced(attempts: Attempts) -> Progress:
     state, progress = attempts.observe()
     assert progress is not None
@@ -204,6 +211,18 @@ MUTATIONS = [
         "runs share one directory of records",
         (always(journal, "_directory", "00000000-shared"),),
         only("zombie", "pause", "stray", crash=0.03),
+    ),
+    Mutation(
+        "records are not listed again if one was removed meanwhile",
+        ((Journal, "_entries", read_entries_once),),
+        only("zombie", "pause", own_times=True, windows=(60,), slow=True, steps=500, error=0, crash=0),
+        seed=500_206,
+    ),
+    Mutation(
+        "a run whose files are gone does not look at the fence",
+        (off(Attempts, "check_fence"),),
+        only("zombie", "pause", positions=(True,), slow=True),
+        seed=500_089,
     ),
     Mutation(
         "a pending batch does not call for deletes",

@@ -86,6 +86,8 @@ class Setup:
     """Limit of staged bytes; every checkpoint has one."""
     idle: bool = False
     """With event times: while the source is polled and has nothing, time follows the clock."""
+    slow: bool = False
+    """Records take time to be read or removed, and files to be looked for: others act in between."""
     version: int = 2
     """The format version that the table is created with."""
     upgraded_by: str = ""
@@ -229,6 +231,7 @@ class World:
             "pending": limits.choice([1, 2, 100]),
             "staged_limit": limits.choice([None, None, 1, 3]),
             "idle": limits.random() < 0.4,
+            "slow": "faults" not in fixed and random.Random(f"store of {seed}").random() < 0.3,
         }
         self.setup = Setup.drawn(self.rng, **{**drawn, **fixed})
         adopts = self.encodings.random() < 0.2

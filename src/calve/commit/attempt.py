@@ -151,6 +151,7 @@ class Attempts:
         with self._timed("check"):
             gone = self.missing(committable)
         if gone:
+            self.check_fence()  # a successor may have committed the batch since, and removed its keys
             raise CheckpointGap(
                 "files of an uncommitted batch are missing",
                 detail=f"{len(gone)} missing, including {gone[0]}.",

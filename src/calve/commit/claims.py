@@ -42,7 +42,14 @@ class Claims:
             return
         self._journal.take_epoch(self._state.fence)
         self._journal.remember_uuid(state.uuid)
+        self._tidy_epochs()
         self._preview(progress)
+
+    def _tidy_epochs(self) -> None:
+        try:
+            self._journal.forget_older_epochs(self._state.fence)
+        except TransientError as error:  # the next start tries again
+            self._monitor.warned("removal of old epochs", error)
 
     def recheck_table(self) -> None:
         """Load the table again: before the claim the predecessor may have continued.

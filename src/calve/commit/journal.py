@@ -1,7 +1,7 @@
 """Records of runs in the state location. Each run has its own directory, which is what fences them.
 
     table.json                      UUID of the table, written at the first start
-    runs/<epoch>-<run id>           an epoch that was taken
+    runs/<epoch>-<run id>           an epoch that was taken; only the last ones are kept
     rec/<epoch>-<run id>/adopt      what the run took over, written before its own entries
     rec/<epoch>-<run id>/<number>   its entries, in order
     stage/<epoch>-<run id>/...      changes of checkpoints that wait for their window; the entries refer to them
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 
 FORMAT = 1
 _ADOPT = "adopt"
+_EPOCHS_PER_START = 100
+"""Epochs of older runs that a start forgets at most: it should not take long."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,16 @@ class Journal:
         """Make the epoch of a run visible to later runs."""
         self._put_new(f"runs/{_directory(fence)}", {"format": FORMAT, "version": fence.version})
 
+    def forget_older_epochs(self, fence: Fence) -> None:
+        """Remove epochs that runs before `fence` took, but for the last one; runs that commit nothing leave them.
+
+        A listing that another start makes meanwhile may lack the epoch of `fence`, which is new. It then has the one
+        before, so no start takes a lower epoch than without the removal; only the claim decides which run is newer.
+        """
+        older = [name for name in self._store.list("runs") if _epoch(name) < fence.epoch]
+        for name in older[:-1][:_EPOCHS_PER_START]:
+            self._store.delete(name)
+
     def newest(self) -> RunRecords | None:
         """Return the records of the newest run that has an adoption record."""
         return self.predecessor(self.newest_epoch() + 1)
@@ -93,17 +105,37 @@ class Journal:
         body = self._read(f"{folder}/{_ADOPT}")
         if body is None:
             return None
-        return RunRecords(adoption_from_json(body), tuple(self._entries(folder)))
+        return RunRecords(adoption_from_json(body), self._entries(folder))
 
-    def _entries(self, folder: str) -> Iterable[Entry]:
+    def _entries(self, folder: str) -> tuple[Entry, ...]:
+        """Return a run's entries up to the first one that is missing or damaged.
+
+        The run may still remove committed entries from the front, also after its successor has claimed the table. So if
+        an entry that was listed is gone when it is read, they are listed again. That ends: without the fence the run
+        commits nothing more.
+        """
+        read: dict[int, Entry] = {}  # entries are not overwritten: none is read twice
+        while True:
+            numbers = self._numbers(folder)
+            unread = self._read_entries(folder, numbers, read)
+            if unread is None or unread in self._numbers(folder):
+                return tuple(read[number] for number in numbers if unread is None or number < unread)
+
+    def _numbers(self, folder: str) -> list[int]:
+        """List the numbers of a run's entries, up to the first gap."""
         found = (whole_number(name.rpartition("/")[2]) for name in self._store.list(folder))
-        previous: int | None = None
-        for number in sorted(number for number in found if number is not None):
-            body = self._read(f"{folder}/{number:08d}")
-            if body is None or (previous is not None and number != previous + 1):
-                return
-            previous = number
-            yield entry_from_json(body)
+        numbers = sorted(number for number in found if number is not None)
+        return [number for at, number in enumerate(numbers) if number == numbers[0] + at]
+
+    def _read_entries(self, folder: str, numbers: Iterable[int], read: dict[int, Entry]) -> int | None:
+        """Add these entries to `read`; returns the number of the first one that is missing or damaged."""
+        for number in numbers:
+            if number not in read:
+                body = self._read(f"{folder}/{number:08d}")
+                if body is None:
+                    return number
+                read[number] = entry_from_json(body)
+        return None
 
     def adopt(self, fence: Fence, adoption: Adoption) -> None:
         """Write the adoption record, the first record of a run."""

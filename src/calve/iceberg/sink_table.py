@@ -20,7 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import TableUpdate
@@ -86,7 +86,7 @@ from calve.storage.filesystems import expires_soon, keeps_everything, task_prope
 from calve.storage.hints import is_refused
 
 MISSING_SECONDS = 10.0
-"""Seconds for which a catalog that is asked over HTTP must not find the table before that counts."""
+"""Seconds for which a catalog must not find the table, or show an older state of it, before that counts."""
 _LOOK_SHARE = 100
 """Expired snapshots are looked for once every n / _LOOK_SHARE commits, where n is the number of snapshots."""
 
@@ -136,6 +136,8 @@ class IcebergTable:
         self._loaded_ms = clock.now_ms()
         self._missing_since: float | None = None
         """When the catalog first did not find the table; None if it did."""
+        self._older_since: float | None = None
+        """When the catalog first showed an older state of the table than is known; None if it did not."""
         self._metadata: TableMetadata = table.metadata
         """As last loaded or committed."""
         self._infos = SnapshotInfos(sink_id)
@@ -153,15 +155,18 @@ class IcebergTable:
         """Load the table from the catalog. Raises TransientError; TerminalError if the table was dropped.
 
         A response that says so over HTTP counts only if it is the catalog's own, and the same for some seconds: a proxy
-        responds like that while the server is away, and a replica while it is behind.
+        responds like that while the server is away, and a replica while it is behind. A state that is older than the
+        last one counts after these seconds, too, whatever the catalog.
         """
         reached("load")
+        known = self._metadata  # before the request: another thread may commit meanwhile
         with loading(f'loading table "{self._name}"'):
             try:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError as error:
                 raise self._missing(error) from error
         self._missing_since = None
+        self._check_age(table.metadata, known)
         self._latest, self._metadata = self._reaching_keys(table), table.metadata
         self._loaded_ms = self._clock.now_ms()
         ref = table.metadata.refs.get(self._branch)
@@ -197,6 +202,24 @@ class IcebergTable:
             detail=str(error),
             hint="Restore it, or start a new sink into a new table.",
         )
+
+    def _check_age(self, metadata: TableMetadata, known: TableMetadata) -> None:
+        """Raise TransientError for a state that is older than a known one, unless it is shown for some seconds.
+
+        A read replica or a cache may show it for a moment, somebody may have restored it for good.
+        """
+        last, before = _last_sequence_number(metadata), _last_sequence_number(known)
+        if metadata.table_uuid != known.table_uuid or last >= before:
+            self._older_since = None
+            return
+        now = self._clock.monotonic()
+        self._older_since = now if self._older_since is None else self._older_since
+        if now - self._older_since < MISSING_SECONDS:
+            raise TransientError(
+                f'the catalog showed an older state of table "{self._name}"',
+                detail=f"Its last sequence number was {last}, after it had been {before}.",
+                hint="The sink asks again. Check for read replicas and caches of the catalog.",
+            )
 
     def _reaching_keys(self, table: Table, keys: Sequence[Manifest] = ()) -> Table:
         """Give the table's IO access to the key files, if there are or will be any outside of the table's location.
@@ -538,6 +561,10 @@ class IcebergTable:
         made.append(place.location)
         entries = self._manifests.entries_of(draft.table.io, *group.members)
         return ManifestLine(write_existing(place, entries, draft.snapshot_id, draft.sequence_number))
+
+
+def _last_sequence_number(metadata: TableMetadata) -> int:
+    return 0 if isinstance(metadata, TableMetadataV1) else metadata.last_sequence_number  # version 1 counts nothing
 
 
 def _key_ids(kind: RowKind) -> tuple[int, ...]:

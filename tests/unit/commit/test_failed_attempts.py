@@ -1,14 +1,15 @@
 """What a failed attempt leaves behind: nothing, unless the table may refer to it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import calve
 from calve import faults
-from calve.errors import CommitConflict, TransientError
+from calve.errors import CheckpointGap, CommitConflict, FencedError, TransientError
 from calve.iceberg.files.names import is_list
+from calve.model.files import Manifest
 from tests.support.compaction import compact
 from tests.support.readers import duckdb_rows
 from tests.support.runs import NAME, Run, spec_of
@@ -106,3 +107,64 @@ def test_a_conflict_that_was_none_removes_nothing_that_the_table_refers_to(order
     assert orders.rows() == FIRST | {1: "b"}
     assert orders.run.commit({2: "c"})
     assert orders.rows() == FIRST | {1: "b", 2: "c"}
+
+
+@pytest.mark.parametrize("behind", ["the claim", "the last batch"])
+def test_a_catalog_that_shows_an_older_state_once_neither_fences_nor_halts_a_run(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch, behind: str
+) -> None:
+    successor = Run(orders.home, orders.run.spec)
+    older = [successor.now] if behind == "the claim" else []
+    successor.run.claims.claim()
+    older = older or [successor.now]
+    assert successor.commit({1: "b"})
+    successor.record({2: "c"})
+    real = successor.catalog.load_table
+    monkeypatch.setattr(successor.catalog, "load_table", lambda name: older.pop() if older else real(name))
+    assert successor.run.commits.commit_next()
+    assert not older
+    assert orders.rows() == FIRST | {1: "b", 2: "c"}
+    successor.catalog.close()
+
+
+def at_check_of_files(run: Run, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do this after the next attempt has checked the fence, right before it looks for the files of its batch."""
+    real = run.table.missing_files
+
+    def missing_files(manifests: Sequence[Manifest]) -> tuple[str, ...]:
+        monkeypatch.undo()
+        act()
+        return real(manifests)
+
+    monkeypatch.setattr(run.table, "missing_files", missing_files)
+
+
+def test_a_run_is_fenced_if_its_successor_commits_the_batch_and_removes_its_keys_meanwhile(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.run.record({1: "b"})
+
+    def take_over() -> None:
+        successor = Run(orders.home, orders.run.spec)
+        successor.run.claims.claim()
+        assert successor.run.commits.commit_next()
+        successor.catalog.close()
+
+    at_check_of_files(orders.run, monkeypatch, take_over)
+    with pytest.raises(FencedError, match="lost its fence"):
+        orders.run.run.commits.commit_next()
+    assert orders.rows() == FIRST | {1: "b"}
+
+
+def test_missing_files_of_a_run_that_holds_the_fence_halt_it(orders: Orders, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders.run.record({1: "b"})
+    keys = list(orders.home.rglob("*-keys-*.avro"))
+    assert keys
+
+    def lose_keys() -> None:
+        for path in keys:
+            path.unlink()
+
+    at_check_of_files(orders.run, monkeypatch, lose_keys)
+    with pytest.raises(CheckpointGap, match="files of an uncommitted batch are missing"):
+        orders.run.run.commits.commit_next()

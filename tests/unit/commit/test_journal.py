@@ -75,6 +75,30 @@ def test_records_behind_a_hole_are_not_read(journal: Journal) -> None:
     assert records.entries == (entry(1), entry(2))
 
 
+@pytest.mark.parametrize(
+    "removals",
+    [{1: [1, 2, 3]}, {1: [1], 2: [2], 3: [3]}, {2: [1, 2], 3: [3]}],
+    ids=["at once", "one by one", "behind the reader"],
+)
+def test_records_behind_those_that_their_run_is_removing_are_read(
+    journal: Journal, tmp_path: Path, removals: dict[int, list[int]]
+) -> None:
+    filled(journal, 1, 2, 3, 4, 5)
+
+    class Removing(LocalState):
+        """Where a run removes committed records right before others are read."""
+
+        def read(self, name: str) -> bytes | None:
+            number = name.rpartition("/")[2]
+            journal.forget(RUN, removals.pop(int(number), []) if number.isdigit() else [])
+            return super().read(name)
+
+    records = Journal(Removing(tmp_path)).predecessor(9)
+    assert records is not None
+    assert records.entries == (entry(4), entry(5))
+    assert not removals
+
+
 def test_a_damaged_record_counts_as_missing(journal: Journal, tmp_path: Path) -> None:
     filled(journal, 1, 2, 3)
     next(tmp_path.glob("rec/*/00000002")).write_text('{"kind": "check')
@@ -93,6 +117,21 @@ def test_taken_epochs_are_seen_by_later_runs(journal: Journal) -> None:
     assert journal.newest_epoch() == 0
     journal.take_epoch(Fence(1, 7, "a"))
     assert journal.newest_epoch() == 7
+
+
+def test_a_start_forgets_a_bounded_number_of_older_epochs_and_keeps_the_last(journal: Journal, tmp_path: Path) -> None:
+    starts = [Fence(1, epoch, f"run-{epoch}") for epoch in range(1, 122)]
+    for start in starts:
+        journal.take_epoch(start)
+
+    def epochs() -> list[int]:
+        return sorted(int(path.name.partition("-")[0]) for path in tmp_path.glob("runs/*"))
+
+    journal.forget_older_epochs(starts[-2])
+    assert epochs() == [*range(101, 122)]
+    journal.forget_older_epochs(starts[-1])
+    assert epochs() == [120, 121]
+    assert journal.newest_epoch() == 121
 
 
 def test_the_holder_removes_what_older_runs_left(journal: Journal) -> None:

@@ -70,6 +70,30 @@ def test_what_older_runs_left_is_removed_once_the_store_answers(monkeypatch: pyt
     assert not take_over & set(outer.list("rec"))
 
 
+def test_starts_that_commit_nothing_leave_two_records_and_begin_while_the_store_removes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = Sink(SPEC)
+    outer = sink.outer
+
+    def start() -> int:
+        run = SinkRun(SPEC, outer, Journal(outer), RunPorts(*[outer] * 5), lambda _: True)
+        run.claims.boot()
+        return run.state.fence.epoch
+
+    def refuse(name: str) -> None:
+        raise TransientError(f"{name} could not be removed")
+
+    assert [start() for _ in range(4)] == [2, 3, 4, 5]
+    assert len(outer.list("runs")) == 2
+    monkeypatch.setattr(outer, "delete", refuse)
+    assert [start() for _ in range(3)] == [6, 7, 8]
+    assert len(outer.list("runs")) == 5
+    monkeypatch.undo()
+    assert start() == 9
+    assert len(outer.list("runs")) == 2
+
+
 @pytest.mark.parametrize("windows", [None, 60_000])
 @pytest.mark.parametrize("accepted", ["the snapshot", "all"])
 def test_a_batch_that_was_written_for_an_empty_table_is_not_committed_beside_rows_of_others(

@@ -13,7 +13,7 @@ from calve import faults
 from calve.errors import CommitConflict, ProgressUnprovable, TerminalError, TransientError
 from calve.iceberg.schema.arrow import parse_schema
 from calve.iceberg.schema.evolution import Shape
-from calve.iceberg.sink_table import IcebergTable
+from calve.iceberg.sink_table import MISSING_SECONDS, IcebergTable
 from calve.model.progress import Progress, property_key, tag_name
 from calve.model.spec import WriteOptions
 from calve.model.table import Proposal
@@ -196,6 +196,41 @@ def test_a_dropped_table_ends_the_sink(sample: Sample) -> None:
         sample.commit({1: "a"}, state=state)
     with pytest.raises(TerminalError, match="no longer exists"):
         sample.iceberg.load()
+
+
+def test_an_older_state_that_a_catalog_shows_for_a_moment_is_not_believed(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample.commit({1: "a"})
+    older = sample.table
+    newest = sample.commit({2: "b"}, deletes=[2])
+    with monkeypatch.context() as replica:
+        replica.setattr(sample.catalog, "load_table", lambda _: older)
+        with pytest.raises(TransientError, match=r'the catalog showed an older state of table "shop\.orders"'):
+            sample.iceberg.load()
+    assert sample.iceberg.load().head == newest.snapshot_id
+    sample.clock.now += round(MISSING_SECONDS * 1000)
+    with monkeypatch.context() as replica:
+        replica.setattr(sample.catalog, "load_table", lambda _: older)
+        with pytest.raises(TransientError, match="sequence number was 1, after it had been 2"):
+            sample.iceberg.load()
+    sample.commit({3: "c"}, deletes=[3])
+    assert sample.rows() == {1: "a", 2: "b", 3: "c"}
+
+
+def test_an_older_state_that_a_catalog_keeps_showing_is_that_of_the_table(
+    sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sample.commit({1: "a"})
+    restored = sample.table
+    sample.commit({2: "b"}, deletes=[2])
+    monkeypatch.setattr(sample.catalog, "load_table", lambda _: restored)
+    for _ in range(2):
+        with pytest.raises(TransientError, match="showed an older state"):
+            sample.iceberg.load()
+        sample.clock.now += round(MISSING_SECONDS * 500)
+    assert sample.iceberg.load().head == first.snapshot_id
+    assert sample.iceberg.load().head == first.snapshot_id
 
 
 def test_retention_fields_of_the_branch_survive_a_commit(sample: Sample) -> None:
