@@ -338,8 +338,12 @@ def test_verify_finds_the_table_right_and_names_what_differs(pipelines: Pipeline
 
 def test_verify_sees_differences_of_a_microsecond(pipelines: Pipelines, tmp_path: Path) -> None:
     (tmp_path / "timed").mkdir()
-    times = "\n".join(json.dumps({"id": n, "at": f"2026-01-01T00:00:00.00000{n}Z", "seq": n}) for n in (1, 2))
-    (tmp_path / "timed" / "1.json").write_text(times)
+
+    def put(*numbers: int) -> None:
+        rows = [json.dumps({"id": n, "at": f"2026-01-01T00:00:00.00000{n}Z", "seq": n}) for n in numbers]
+        (tmp_path / "timed" / f"{numbers[0]}.json").write_text("\n".join(rows))
+
+    put(1, 2)
     pipelines.run(
         f"""
         {LAKE}
@@ -352,9 +356,11 @@ def test_verify_sees_differences_of_a_microsecond(pipelines: Pipelines, tmp_path
     table = pipelines.table("shop.timed")
     rows = table.scan().to_arrow().to_pylist()
     later = [{**row, "at": row["at"] + timedelta(microseconds=row["id"] // 2)} for row in rows]
-    table.overwrite(pa.Table.from_pylist(later, schema=table.schema().as_arrow()))
+    with pytest.warns(UserWarning, match="falling back to copy-on-write"):
+        table.overwrite(pa.Table.from_pylist(later, schema=table.schema().as_arrow()))
     head = table.refresh().current_snapshot()
     assert head is not None
+    put(3)
     pipelines.run(f"ALTER SINK timed ACCEPT SNAPSHOT {head.snapshot_id}")
     found = verify(pipelines.place, "timed")
     assert (found.different, [key for key, _, _ in found.samples]) == (1, ["2"])
